@@ -1,0 +1,53 @@
+import { randomBytes } from "node:crypto";
+
+/**
+ * Clocks, timers and randomness: the one place the engine gets them from, so that a test can own all three. Nothing
+ * else in this package may reach for the globals; a lint rule says so.
+ */
+export interface Runtime {
+  /** The wall clock, in epoch milliseconds. Written into records for people to read; decides nothing about a lease. */
+  now(): number;
+  /** A clock that never goes back, in milliseconds from an arbitrary start. */
+  monotonicMs(): number;
+  /** Calls `fire` once after `ms` milliseconds. Returns what cancels it. */
+  setTimer(ms: number, fire: () => void): () => void;
+  /** Uniform in [0, 1): the jitter of a backoff. */
+  random(): number;
+  /** Unpredictable bytes: operation IDs and write IDs. */
+  randomBytes(length: number): Uint8Array;
+}
+
+/** The real thing. */
+export const nodeRuntime: Runtime = {
+  now: () => Date.now(),
+  monotonicMs: () => performance.now(),
+  setTimer(ms, fire) {
+    const timer = setTimeout(fire, ms);
+    return () => clearTimeout(timer);
+  },
+  random: () => Math.random(),
+  randomBytes: (length) => randomBytes(length),
+};
+
+/** Resolves after `ms`, or as soon as `signal` aborts. Never rejects: the caller looks at the signal. */
+export function sleep(runtime: Runtime, ms: number, signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return Promise.resolve();
+  return new Promise((resolve) => {
+    const wake = (): void => {
+      cancel();
+      signal.removeEventListener("abort", wake);
+      resolve();
+    };
+    const cancel = runtime.setTimer(ms, wake);
+    signal.addEventListener("abort", wake, { once: true });
+  });
+}
+
+/** A random UUID, version 4 (RFC 9562 §5.4), from the runtime's bytes. */
+export function uuidV4(runtime: Runtime): string {
+  const bytes = runtime.randomBytes(16);
+  bytes[6] = ((bytes[6] ?? 0) & 0x0f) | 0x40;
+  bytes[8] = ((bytes[8] ?? 0) & 0x3f) | 0x80;
+  const hex = Buffer.from(bytes).toString("hex");
+  return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join("-");
+}

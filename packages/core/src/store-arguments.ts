@@ -1,0 +1,50 @@
+/**
+ * What every adapter refuses before it sends anything, the same in all of them: a name that one service takes and
+ * another normalises, or a record that will not fit.
+ */
+
+import type { StoreTraits } from "./conditional-store.ts";
+import { StoreError } from "./store-error.ts";
+
+const encoder = new TextEncoder();
+// U+0000 to U+001F and U+007F to U+009F: refused by Azure, and XML 1.0 listings cannot carry most of them.
+const controlCharacter = /\p{Cc}/u;
+
+/**
+ * An object name is well-formed Unicode without control characters, in segments divided by `/`, none of them empty,
+ * `.` or `..`: a URL parser or a file system between us and the store would otherwise turn one name into another.
+ *
+ * @throws {StoreError} `INVALID_ARGUMENT`.
+ */
+export function checkObjectName(traits: StoreTraits, name: string): void {
+  const refuse = (why: string): never => {
+    throw new StoreError("INVALID_ARGUMENT", traits.name, `the object name ${JSON.stringify(name)} ${why}`);
+  };
+  if (typeof name !== "string") refuse("is not a string");
+  if (!name.isWellFormed()) refuse("has a lone surrogate: give a well-formed string");
+  if (controlCharacter.test(name)) refuse("has a control character: remove it");
+  if (name.split("/").some((segment) => segment === "" || segment === "." || segment === "..")) {
+    refuse('has an empty segment, or one that is "." or "..": name every segment between slashes');
+  }
+  const bytes = encoder.encode(name).byteLength;
+  if (bytes > traits.nameBytesMax) refuse(`is ${bytes} bytes long; the store takes ${traits.nameBytesMax}`);
+}
+
+/**
+ * As {@link checkObjectName}, and that `bytes` fit.
+ *
+ * @throws {StoreError} `INVALID_ARGUMENT`.
+ */
+export function checkWrite(traits: StoreTraits, name: string, bytes: Uint8Array): void {
+  checkObjectName(traits, name);
+  if (!(bytes instanceof Uint8Array)) {
+    throw new StoreError("INVALID_ARGUMENT", traits.name, "a record is given as a Uint8Array");
+  }
+  if (bytes.byteLength > traits.recordBytesMax) {
+    throw new StoreError(
+      "INVALID_ARGUMENT",
+      traits.name,
+      `the record is ${bytes.byteLength} bytes long; the store takes ${traits.recordBytesMax}`,
+    );
+  }
+}

@@ -1,0 +1,7 @@
+import assert from "node:assert/strict";
+
+describe("core", () => {
+  it("loads", () => {
+    assert.ok(true);
+  });
+});

@@ -1,0 +1,7 @@
+import assert from "node:assert/strict";
+
+describe("stores", () => {
+  it("loads", () => {
+    assert.ok(true);
+  });
+});
