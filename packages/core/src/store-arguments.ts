@@ -20,8 +20,9 @@ export function checkObjectName(traits: StoreTraits, name: string): void {
   const refuse = (why: string): never => {
     throw new StoreError("INVALID_ARGUMENT", traits.name, `the object name ${JSON.stringify(name)} ${why}`);
   };
-  if (typeof name !== "string") refuse("is not a string");
-  if (!name.isWellFormed()) refuse("has a lone surrogate: give a well-formed string");
+  if (typeof name !== "string" || !name.isWellFormed()) {
+    refuse("is not well-formed Unicode: give a string without lone surrogates");
+  }
   if (controlCharacter.test(name)) refuse("has a control character: remove it");
   if (name.split("/").some((segment) => segment === "" || segment === "." || segment === "..")) {
     refuse('has an empty segment, or one that is "." or "..": name every segment between slashes');
