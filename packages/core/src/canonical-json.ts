@@ -36,6 +36,21 @@ export function canonicalJson(value: unknown, what: string): string {
   return text;
 }
 
+/** The JSON object in `bytes`; `undefined` for bytes that are not UTF-8, not JSON or not an object. */
+export function parseJsonObject(bytes: Uint8Array): JsonObject | undefined {
+  try {
+    // fatal: bytes that are not UTF-8 must not become replacement characters in silence.
+    const json: Json = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
+    return isJsonObject(json) ? json : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+export function isJsonObject(json: Json | undefined): json is JsonObject {
+  return typeof json === "object" && json !== null && !Array.isArray(json);
+}
+
 function copy(value: unknown, path: string, depth: number): Json {
   if (depth > DEPTH_MAX) throw new InvalidArgumentError(`${path} is nested deeper than ${DEPTH_MAX} levels, or cyclic`);
   switch (typeof value) {

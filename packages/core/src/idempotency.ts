@@ -46,14 +46,14 @@ export interface ReserveRequest extends OperationKey {
   /** The most this call takes, in milliseconds; under an hour. */
   readonly deadlineMs?: number;
   /** Ends this call, with the signal's reason. */
-  readonly signal?: AbortSignal;
+  readonly signal?: AbortSignal | undefined;
   /** Reads before it writes: one request instead of two where most calls are repeats. */
   readonly readFirst?: boolean;
   /**
    * A second name under which an older layout may hold this key's record, tried before the record's own. Where a record
    * stands there it is the key's record, and a stale one is overwritten there.
    */
-  readonly olderName?: string;
+  readonly olderName?: string | undefined;
 }
 
 /** What the chooser of a reservation may use. */
@@ -69,14 +69,14 @@ export interface Choice<Value> {
   /** Fields of the operation's own, beside the record's: JSON. */
   readonly fields?: Readonly<Record<string, unknown>>;
   /** Writes the record as not yet confirmed: {@link extendReservation} with `confirm` ends the first phase (rule T7). */
-  readonly phases?: 1 | 2;
+  readonly phases?: 1 | 2 | undefined;
 }
 
 /** What a call of `reserve` got. */
 export interface Reservation<Value> {
   /** As JSON gives it back: a `Date` put in comes out as text, for the first caller and for every later one alike. */
   readonly value: Value;
-  /** This call made the claim. Exactly one call of a key is told so, and none when its answer was lost. */
+  /** This call made the claim. One call of a key is told so; none, when that caller died or ran out of time. */
   readonly created: boolean;
   readonly operationId: string;
   /** The record as it stands, for {@link extendReservation}. */
@@ -336,7 +336,7 @@ async function settleRecord(
   });
 }
 
-function heldRecord(address: RecordAddress, record: WritableRecord, mine: Mine): HeldRecord {
+function heldRecord(address: RecordAddress, record: WritableRecord, mine: Mine<unknown>): HeldRecord {
   return {
     address,
     record,

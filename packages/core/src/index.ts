@@ -9,7 +9,7 @@ export {
   type WriteOutcome,
 } from "./conditional-store.ts";
 export { StoreError, type StoreErrorCode } from "./store-error.ts";
-export { checkObjectName, checkWrite } from "./store-arguments.ts";
+export { checkObjectName, checkWrite, objectNameFault } from "./store-arguments.ts";
 export {
   extendReservation,
   Idempotency,
@@ -33,11 +33,12 @@ export {
   type OperationFacts,
 } from "./errors.ts";
 export { onEvent, type EventName, type FirstwriteEvents } from "./events.ts";
-export { canonicalJson, toJson, type Json, type JsonObject } from "./canonical-json.ts";
+export { canonicalJson, isJsonObject, parseJsonObject, toJson, type Json, type JsonObject } from "./canonical-json.ts";
 export { fingerprintOf, sha256, type Digest } from "./fingerprint.ts";
 export { encodeScope, recordAddress, type RecordAddress } from "./object-name.ts";
-export { nodeRuntime, uuidV4, type Runtime } from "./runtime.ts";
+export { formatTime, nodeRuntime, uuidV4, type Runtime } from "./runtime.ts";
 export { SessionEnded, StoreSession, type ConditionalWrite, type TimedRead } from "./store-session.ts";
 export { settleWrite, type Mine, type RecognisableWrite, type SettledWrite } from "./settled-write.ts";
 export { SingleFlight, type CallLimits, type Landed } from "./single-flight.ts";
 export type { IdempotencyRecord, RecordResult, RecordStatus } from "./record.ts";
+export { brandedError, type ErrorBrand } from "./error-brand.ts";

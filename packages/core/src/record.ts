@@ -4,7 +4,7 @@
  */
 
 import type { StoredRecord } from "./conditional-store.ts";
-import { toJson, type Json, type JsonObject } from "./canonical-json.ts";
+import { isJsonObject, parseJsonObject, toJson, type Json, type JsonObject } from "./canonical-json.ts";
 import { InvalidArgumentError, UnsupportedRecordError } from "./errors.ts";
 import type { RecordAddress } from "./object-name.ts";
 import { parseTime } from "./runtime.ts";
@@ -113,7 +113,7 @@ export type WritableRecord = IdempotencyRecord & {
  */
 export function decodeRecord(store: string, address: RecordAddress, stored: StoredRecord): IdempotencyRecord {
   const corrupt = (why: string): StoreError => new StoreError("CORRUPT", store, `the record ${address.name} ${why}`);
-  const json = parse(stored.bytes);
+  const json = parseJsonObject(stored.bytes);
   if (json === undefined) throw corrupt("is not a JSON object");
 
   const olderLayout = json["format"] === undefined && json["write_id"] === undefined && json["status"] === undefined;
@@ -188,16 +188,6 @@ export function decodeRecord(store: string, address: RecordAddress, stored: Stor
   };
 }
 
-function parse(bytes: Uint8Array): JsonObject | undefined {
-  try {
-    // fatal: bytes that are not UTF-8 must not become replacement characters in silence.
-    const json: Json = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
-    return isJsonObject(json) ? json : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
 function decodeResult(result: Json): RecordResult | undefined {
   if (!isJsonObject(result) || result["body"] === undefined) return undefined;
   const { kind, encoding, body } = result;
@@ -208,8 +198,4 @@ function decodeResult(result: Json): RecordResult | undefined {
 
 function isStatus(text: string): text is RecordStatus {
   return text === "creating" || text === "ready" || text === "released" || text === "held";
-}
-
-function isJsonObject(json: Json | undefined): json is JsonObject {
-  return typeof json === "object" && json !== null && !Array.isArray(json);
 }

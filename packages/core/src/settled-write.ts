@@ -11,16 +11,18 @@ export interface RecognisableWrite<Seen> extends ConditionalWrite {
 
 /** How a write ended, after everything that can be found out was. */
 export type SettledWrite<Seen> =
-  | Mine
+  | Mine<Seen>
   /** Another record is there; ours is not the record now. */
   | { readonly kind: "other"; readonly seen: Seen; readonly stored: TimedRead }
   /** There is no record, and none of ours is under way. */
   | { readonly kind: "absent" };
 
-/** These bytes are the record. */
-export interface Mine {
+/** Our record is the record. */
+export interface Mine<Seen> {
   readonly kind: "mine";
   readonly version: Version;
+  /** What a read found; `undefined` where the store's answer to the write said so itself. */
+  readonly seen: Seen | undefined;
   /** At most this old by the store's clock… */
   readonly ageMs: number;
   /** … at this time by the writer's monotonic clock. */
@@ -47,7 +49,7 @@ export async function settleWrite<Seen>(
     const outcome = await send(session, write);
     switch (outcome.kind) {
       case "written":
-        return { kind: "mine", version: outcome.version, ageMs: 0, asOfMs: sentAtMs };
+        return { kind: "mine", version: outcome.version, seen: undefined, ageMs: 0, asOfMs: sentAtMs };
       case "notSent":
         await backoff.wait(session.signal);
         if (!underWay) continue;
@@ -105,6 +107,7 @@ async function look<Seen>(
     return {
       kind: "mine",
       version: stored.version,
+      seen,
       ageMs: stored.readAt - stored.modifiedAt,
       asOfMs: stored.sentAtMs,
     };
