@@ -30,8 +30,10 @@ import { oneRequest, type CommandStack, type Condition, type Exchange, type Wire
 import { sortReadFailure, sortWriteFailure, type Failure, type Rejection } from "./sort-failure.ts";
 
 export interface S3StoreOptions {
-  /** Stays as it is, and stays the caller's to destroy. Its retries are not used for the store's own requests. */
+  /** Stays as it is. Its retries are not used for the store's own requests. */
   readonly client: S3Client;
+  /** Whether {@link S3Store.close} destroys the client. By default it stays the caller's to destroy. */
+  readonly ownsClient?: boolean | undefined;
   readonly bucket: string;
   /** A folder of the bucket to keep to: with `"a/b"`, the record NAME is the object `a/b/NAME`. */
   readonly prefix?: string | undefined;
@@ -66,6 +68,7 @@ const defaults: StoreTraits = {
 export class S3Store implements ConditionalStore {
   readonly traits: StoreTraits;
   readonly #client: S3Client;
+  readonly #ownsClient: boolean;
   readonly #bucket: string;
   readonly #prefix: string;
   readonly #unquotedIfMatch: boolean;
@@ -78,6 +81,7 @@ export class S3Store implements ConditionalStore {
     if (bucket === "") throw new StoreError("INVALID_ARGUMENT", name, "the bucket has no name");
     if (prefix !== "") checkObjectName({ ...defaults, name, nameBytesMax: keyBytesMax - "/x".length }, prefix);
     this.#client = client;
+    this.#ownsClient = options.ownsClient ?? false;
     this.#bucket = bucket;
     this.#prefix = prefix === "" ? "" : `${prefix}/`;
     this.#unquotedIfMatch = unquotedIfMatch;
@@ -151,8 +155,9 @@ export class S3Store implements ConditionalStore {
     } while (token !== undefined);
   }
 
-  /** Frees nothing: the client is the caller's. */
-  async close(): Promise<void> {}
+  async close(): Promise<void> {
+    if (this.#ownsClient) this.#client.destroy();
+  }
 
   async #put(
     operation: "create" | "replace",
