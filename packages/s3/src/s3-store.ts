@@ -253,10 +253,10 @@ function failureOf({ error, sent, answer }: Extract<Exchange<unknown>, { kind: "
 
 /**
  * RFC 9110's strong entity-tag, and the bare token some services give instead; without the characters by which If-Match
- * would be read as a list or as "any".
+ * would be read as a list or as "any", and without those beyond ASCII, which no service gives and no signature survives.
  */
 function isStrongETag(etag: string): boolean {
-  return /^("?)[^"\s,*]+\1$/.test(etag) && !/^w\//i.test(etag);
+  return /^("?)[!#-)+\-.-~]+\1$/.test(etag) && !/^w\//i.test(etag);
 }
 
 // RFC 9110's IMF-fixdate. `Date.parse` alone takes much else, a time without a zone as a local one.
