@@ -37,6 +37,7 @@ const GRACE_MS = 10_000;
  */
 export async function runSteps(root, steps) {
   const total = { passed: 0, failed: 0, skipped: 0 };
+  const folder = mkdtempSync(join(tmpdir(), "firstwrite-steps-"));
   /** @type {string[]} */
   const summary = [];
   /** @type {NodeJS.Signals | undefined} */
@@ -48,6 +49,7 @@ export async function runSteps(root, steps) {
   // An exception nobody caught comes through here as well, with the stack already printed.
   process.once("exit", (code) => {
     end?.("SIGKILL");
+    rmSync(folder, { recursive: true, force: true });
     if (!finished) total.failed += 1;
     const why = finished ? "" : "the run ended before its steps did\n";
     const nothing = total.passed + total.failed === 0 ? "nothing ran\n" : "";
@@ -69,7 +71,9 @@ export async function runSteps(root, steps) {
     if (interruptedBy !== undefined) break;
     console.log(`\n── ${step.name}: ${step.command.join(" ")}`);
     const started = performance.now();
-    const counts = await runStep(root, step, (kill) => (end = kill));
+    const report = join(folder, `${step.name}.json`);
+    const ending = await spawned(root, step, report, (kill) => (end = kill));
+    const counts = step.counts === "mocha" ? mochaCounts(report, ending) : oneCount(ending);
     end = undefined;
     total.passed += counts.passed;
     total.failed += counts.failed;
@@ -80,23 +84,6 @@ export async function runSteps(root, steps) {
     console.log(line);
   }
   finished = interruptedBy === undefined;
-}
-
-/**
- * @param {string} root
- * @param {Step} step
- * @param {(end: (signal: NodeJS.Signals) => void) => void} started is handed what ends the step
- * @returns {Promise<Counts>}
- */
-async function runStep(root, step, started) {
-  const folder = mkdtempSync(join(tmpdir(), "firstwrite-step-"));
-  const report = join(folder, "report.json");
-  try {
-    const ending = await spawned(root, step, report, started);
-    return step.counts === "mocha" ? mochaCounts(report, ending) : oneCount(ending);
-  } finally {
-    rmSync(folder, { recursive: true, force: true });
-  }
 }
 
 /**
