@@ -9,5 +9,36 @@ export {
   type WriteOutcome,
 } from "./conditional-store.ts";
 export { StoreError, type StoreErrorCode } from "./store-error.ts";
-export { checkObjectName, checkWrite } from "./store-arguments.ts";
-export { nodeRuntime, uuidV4, type Runtime } from "./runtime.ts";
+export { checkObjectName, checkWrite, objectNameFault } from "./store-arguments.ts";
+export {
+  extendReservation,
+  Idempotency,
+  type Choice,
+  type Claim,
+  type HeldRecord,
+  type IdempotencyOptions,
+  type OperationKey,
+  type Reservation,
+  type ReserveRequest,
+} from "./idempotency.ts";
+export { defineReservation, type ReservationDefinition, type ReservationOptions } from "./reservation.ts";
+export { days, type Retention } from "./retention.ts";
+export {
+  IdempotencyConflictError,
+  IdempotencyError,
+  InvalidArgumentError,
+  KeyTooOldError,
+  UnsupportedRecordError,
+  type IdempotencyErrorCode,
+  type OperationFacts,
+} from "./errors.ts";
+export { onEvent, type EventName, type FirstwriteEvents } from "./events.ts";
+export { canonicalJson, isJsonObject, parseJsonObject, toJson, type Json, type JsonObject } from "./canonical-json.ts";
+export { fingerprintOf, sha256, type Digest } from "./fingerprint.ts";
+export { encodeScope, recordAddress, type RecordAddress } from "./object-name.ts";
+export { formatTime, nodeRuntime, uuidV4, type Runtime } from "./runtime.ts";
+export { SessionEnded, StoreSession, type ConditionalWrite, type TimedRead } from "./store-session.ts";
+export { settleWrite, type Mine, type RecognisableWrite, type SettledWrite } from "./settled-write.ts";
+export { SingleFlight, type CallLimits, type Landed } from "./single-flight.ts";
+export type { IdempotencyRecord, RecordResult, RecordStatus } from "./record.ts";
+export { brandedError, type ErrorBrand } from "./error-brand.ts";

@@ -51,3 +51,14 @@ export function uuidV4(runtime: Runtime): string {
   const hex = Buffer.from(bytes).toString("hex");
   return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join("-");
 }
+
+/** RFC 3339 in UTC with milliseconds, from epoch milliseconds. */
+export function formatTime(epochMs: number): string {
+  return new Date(epochMs).toISOString();
+}
+
+/** Epoch milliseconds of an RFC 3339 time; `undefined` for anything else. */
+export function parseTime(text: string): number | undefined {
+  const epochMs = Date.parse(text);
+  return /^\d{4}-\d\d-\d\d[Tt]/.test(text) && Number.isFinite(epochMs) ? epochMs : undefined;
+}

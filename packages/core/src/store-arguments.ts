@@ -11,24 +11,26 @@ const encoder = new TextEncoder();
 const controlCharacter = /\p{Cc}/u;
 
 /**
- * An object name is well-formed Unicode without control characters, in segments divided by `/`, none of them empty,
- * `.` or `..`: a URL parser or a file system between us and the store would otherwise turn one name into another.
- *
- * @throws {StoreError} `INVALID_ARGUMENT`.
+ * What is wrong with an object name; `undefined` for a good one. A name is well-formed Unicode without control
+ * characters, in segments divided by `/`, none of them empty, `.` or `..`: a URL parser or a file system between us and
+ * the store would otherwise turn one name into another.
  */
-export function checkObjectName(traits: StoreTraits, name: string): void {
-  const refuse = (why: string): never => {
-    throw new StoreError("INVALID_ARGUMENT", traits.name, `the object name ${JSON.stringify(name)} ${why}`);
-  };
-  if (typeof name !== "string" || !name.isWellFormed()) {
-    refuse("is not well-formed Unicode: give a string without lone surrogates");
-  }
-  if (controlCharacter.test(name)) refuse("has a control character: remove it");
+export function objectNameFault(traits: StoreTraits, name: string): string | undefined {
+  if (typeof name !== "string" || !name.isWellFormed()) return "is not well-formed Unicode: remove lone surrogates";
+  if (controlCharacter.test(name)) return "has a control character: remove it";
   if (name.split("/").some((segment) => segment === "" || segment === "." || segment === "..")) {
-    refuse('has an empty segment, or one that is "." or "..": name every segment between slashes');
+    return 'has an empty segment, or one that is "." or "..": name every segment between slashes';
   }
   const bytes = encoder.encode(name).byteLength;
-  if (bytes > traits.nameBytesMax) refuse(`is ${bytes} bytes long; the store takes ${traits.nameBytesMax}`);
+  if (bytes > traits.nameBytesMax) return `is ${bytes} bytes long; the store takes ${traits.nameBytesMax}`;
+  return undefined;
+}
+
+/** @throws {StoreError} `INVALID_ARGUMENT` for a name with an {@link objectNameFault}. */
+export function checkObjectName(traits: StoreTraits, name: string): void {
+  const fault = objectNameFault(traits, name);
+  if (fault === undefined) return;
+  throw new StoreError("INVALID_ARGUMENT", traits.name, `the object name ${JSON.stringify(name)} ${fault}`);
 }
 
 /**

@@ -1,1 +1,1 @@
-export {};
+export { SqliteStore, type SqliteStoreOptions } from "./sqlite-store.ts";

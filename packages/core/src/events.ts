@@ -1,0 +1,47 @@
+/**
+ * What the engine tells whoever listens, on `node:diagnostics_channel`: no telemetry dependency, and no cost while nobody
+ * does. No event carries an input, a result, a scope or a raw key; the key's hash and the operation ID identify all.
+ */
+
+import { channel, subscribe, unsubscribe } from "node:diagnostics_channel";
+
+/** Channel name → message. Times are in milliseconds. */
+export interface FirstwriteEvents {
+  /** One request to the store was answered, or given up. */
+  "firstwrite:store-request": {
+    readonly store: string;
+    readonly operation: "create" | "replace" | "read";
+    readonly outcome: "written" | "refused" | "contended" | "unknown" | "found" | "absent" | "failed";
+    readonly durationMs: number;
+  };
+  /** A write whose answer was lost was brought to "mine" or "not mine" (rules U1 to U3). */
+  "firstwrite:unknown-resolved": { readonly store: string; readonly mine: boolean };
+  /** A call of `reserve` was answered. `created`: this call made the claim. */
+  "firstwrite:reserved": {
+    readonly operation: string;
+    readonly operationId: string;
+    readonly keyHash: string;
+    readonly created: boolean;
+  };
+  /** A key was used again for something else; nothing was written. */
+  "firstwrite:conflict": { readonly operation: string; readonly operationId: string; readonly keyHash: string };
+}
+
+export type EventName = keyof FirstwriteEvents;
+
+/** Calls `listener` for every event of that name until the function it returns is called. */
+export function onEvent<Name extends EventName>(
+  name: Name,
+  listener: (message: FirstwriteEvents[Name]) => void,
+): () => void {
+  // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- a channel's messages are `unknown`; only `publish` sends on ours, typed by its name
+  const untyped = (message: unknown): void => listener(message as FirstwriteEvents[Name]);
+  subscribe(name, untyped);
+  return () => unsubscribe(name, untyped);
+}
+
+/** `message` is made only when somebody listens. */
+export function publish<Name extends EventName>(name: Name, message: () => FirstwriteEvents[Name]): void {
+  const target = channel(name);
+  if (target.hasSubscribers) target.publish(message());
+}

@@ -1,0 +1,201 @@
+/**
+ * Bytes ⇄ record. A record is one JSON object in UTF-8 whose field names are those of the layout before this library
+ * (the eight fields of an idempotent task queue), so that its readers can use our records, and we theirs.
+ */
+
+import type { StoredRecord } from "./conditional-store.ts";
+import { isJsonObject, parseJsonObject, toJson, type Json, type JsonObject } from "./canonical-json.ts";
+import { InvalidArgumentError, UnsupportedRecordError } from "./errors.ts";
+import type { RecordAddress } from "./object-name.ts";
+import { parseTime } from "./runtime.ts";
+import { StoreError } from "./store-error.ts";
+
+/** The format this version writes. A reader that meets a higher number refuses, and writes nothing. */
+export const FORMAT = 1;
+
+/** `creating`: claimed, its result not yet known. `ready`: settled. `released`: nothing happened, anyone may go on. */
+export type RecordStatus = "creating" | "ready" | "released" | "held";
+
+/** What a settled record holds. */
+export interface RecordResult {
+  readonly kind: "value" | "failure";
+  readonly encoding: "json";
+  readonly body: Json;
+}
+
+/** One key's record. `undefined` where a record of the older layout has no such field. */
+export interface IdempotencyRecord {
+  /** 0 for the older layout. */
+  readonly format: number;
+  readonly scope: string | undefined;
+  readonly key: string | undefined;
+  readonly keyHash: string;
+  readonly inputHash: string;
+  /** The older layout knew one kind of operation, a task, whose ID it is. */
+  readonly operationId: string;
+  readonly status: RecordStatus;
+  readonly attempt: number;
+  readonly takeover: boolean;
+  /** Milliseconds from the last write; 0: no live owner. Present while `creating`. */
+  readonly leaseMs: number | undefined;
+  /** Milliseconds from the last write by the store's clock. */
+  readonly ttlMs: number | undefined;
+  /** RFC 3339, by the clock of whoever made the claim; kept through rewrites, as it was written. */
+  readonly createdAt: string;
+  /** RFC 3339, by the last writer's clock; for people and for older readers. */
+  readonly expiresAt: string;
+  /** New for every distinct write: by it a writer recognises its own. */
+  readonly writeId: string | undefined;
+  readonly result: RecordResult | undefined;
+  /** Everything else in the object: an operation's own fields, and those of later versions. Kept through rewrites. */
+  readonly fields: JsonObject;
+}
+
+const OWN_FIELDS: ReadonlySet<string> = new Set(
+  (
+    "format scope key key_hash input_hash operation_id status attempt takeover lease_ms ttl_ms created_at expires_at " +
+    "write_id result history"
+  ).split(" "),
+);
+
+/**
+ * @throws {InvalidArgumentError} when one of `fields` has a name that the record itself uses, or is not JSON.
+ */
+export function checkFields(fields: Readonly<Record<string, unknown>>): JsonObject {
+  const taken = Object.keys(fields).find((name) => OWN_FIELDS.has(name));
+  if (taken !== undefined) {
+    throw new InvalidArgumentError(`the record has a field "${taken}" of its own: give yours another name`);
+  }
+  const copy = toJson(fields, "the record's fields");
+  if (!isJsonObject(copy)) throw new InvalidArgumentError("the record's fields must be an object");
+  return copy;
+}
+
+/** A record as a writer makes it: always of the present format. */
+export function encodeRecord(record: WritableRecord): Uint8Array {
+  const { format, scope, key, keyHash, inputHash, operationId, status, attempt, leaseMs, ttlMs, writeId, result } =
+    record;
+  return new TextEncoder().encode(
+    JSON.stringify({
+      format,
+      scope,
+      key,
+      key_hash: keyHash,
+      input_hash: inputHash,
+      operation_id: operationId,
+      status,
+      attempt,
+      takeover: record.takeover || undefined,
+      lease_ms: leaseMs,
+      ttl_ms: ttlMs,
+      created_at: record.createdAt,
+      expires_at: record.expiresAt,
+      write_id: writeId,
+      ...record.fields,
+      result,
+    }),
+  );
+}
+
+/** What {@link encodeRecord} needs: a record with every field of the present format. */
+export type WritableRecord = IdempotencyRecord & {
+  readonly format: typeof FORMAT;
+  readonly scope: string;
+  readonly ttlMs: number;
+  readonly writeId: string;
+};
+
+/**
+ * The record of `address` that `stored` holds.
+ *
+ * @throws {UnsupportedRecordError} for a record of a later format.
+ * @throws {StoreError} `CORRUPT` for bytes that are no record, or another key's.
+ */
+export function decodeRecord(store: string, address: RecordAddress, stored: StoredRecord): IdempotencyRecord {
+  const corrupt = (why: string): StoreError => new StoreError("CORRUPT", store, `the record ${address.name} ${why}`);
+  const json = parseJsonObject(stored.bytes);
+  if (json === undefined) throw corrupt("is not a JSON object");
+
+  const olderLayout = json["format"] === undefined && json["write_id"] === undefined && json["status"] === undefined;
+  const format = olderLayout ? 0 : json["format"];
+  if (typeof format !== "number" || !Number.isSafeInteger(format)) throw corrupt('has no "format"');
+  if (format > FORMAT) {
+    throw new UnsupportedRecordError(
+      `the record ${address.name} is of format ${format}; this version reads up to ${FORMAT}: upgrade it`,
+      { keyHash: address.keyHash },
+    );
+  }
+
+  const text = (name: string): string => {
+    const value = json[name];
+    if (typeof value !== "string" || value === "") throw corrupt(`has no "${name}"`);
+    return value;
+  };
+  const count = (name: string, min: number): number => {
+    const value = json[name];
+    if (typeof value !== "number" || !Number.isSafeInteger(value) || value < min)
+      throw corrupt(`has no valid "${name}"`);
+    return value;
+  };
+
+  const common = {
+    format,
+    key: json["key"] === undefined ? undefined : text("key"),
+    keyHash: text("key_hash"),
+    inputHash: text("input_hash"),
+    createdAt: text("created_at"),
+    expiresAt: text("expires_at"),
+    fields: Object.fromEntries(Object.entries(json).filter(([name]) => !OWN_FIELDS.has(name))),
+  };
+  if (common.keyHash !== address.keyHash) throw corrupt("is of another key");
+  if (parseTime(common.expiresAt) === undefined) throw corrupt('has no valid "expires_at"');
+  if (parseTime(common.createdAt) === undefined) throw corrupt('has no valid "created_at"');
+
+  if (olderLayout) {
+    const operationId = text("task_id");
+    return {
+      ...common,
+      scope: undefined,
+      operationId,
+      status: "ready",
+      attempt: 1,
+      takeover: false,
+      leaseMs: undefined,
+      ttlMs: undefined,
+      writeId: undefined,
+      result: { kind: "value", encoding: "json", body: operationId },
+    };
+  }
+
+  const scope = text("scope");
+  if (scope !== address.scope) throw corrupt("is of another scope");
+  const status = text("status");
+  if (!isStatus(status)) throw corrupt(`has the unknown status "${status}"`);
+  const result = json["result"] === undefined ? undefined : decodeResult(json["result"]);
+  if (result === undefined && (status === "ready" || json["result"] !== undefined))
+    throw corrupt('has no valid "result"');
+  return {
+    ...common,
+    scope,
+    operationId: text("operation_id"),
+    status,
+    attempt: count("attempt", 1),
+    takeover: json["takeover"] === true,
+    leaseMs: status === "creating" ? count("lease_ms", 0) : undefined,
+    ttlMs: count("ttl_ms", 1),
+    writeId: text("write_id"),
+    result,
+  };
+}
+
+function decodeResult(result: Json): RecordResult | undefined {
+  if (!isJsonObject(result) || result["body"] === undefined) return undefined;
+  const { kind, encoding, body } = result;
+  return (kind === "value" || kind === "failure") && encoding === "json" && body !== undefined
+    ? { kind, encoding, body }
+    : undefined;
+}
+
+function isStatus(text: string): text is RecordStatus {
+  return text === "creating" || text === "ready" || text === "released" || text === "held";
+}

@@ -1,0 +1,38 @@
+import { InvalidArgumentError } from "./errors.ts";
+import { checkRetention, type Retention } from "./retention.ts";
+
+/** What {@link defineReservation} takes. */
+export interface ReservationOptions<Input> {
+  /** Names the operation in events. 1 to 200 characters. */
+  readonly name: string;
+  /**
+   * What identifies the input, as JSON: another value under the same key is a conflict. By default the input itself.
+   * Leave out what may differ between two sendings of one request, such as a timestamp.
+   */
+  readonly fingerprint?: (input: Input) => unknown;
+  readonly retention?: Retention;
+}
+
+/** An operation whose value is chosen at the claim: first write wins, and there is nothing to run. */
+export interface ReservationDefinition<Input> {
+  readonly name: string;
+  readonly fingerprint: (input: Input) => unknown;
+  readonly retention: Required<Retention>;
+}
+
+/**
+ * Defines an operation for `Idempotency.reserve`. Define it once and keep the object: calls of one process share their
+ * requests only when they are of the same object.
+ *
+ * @throws {InvalidArgumentError} for a policy that contradicts itself.
+ */
+export function defineReservation<Input>(options: ReservationOptions<Input>): ReservationDefinition<Input> {
+  const { name, fingerprint = (input) => input, retention } = options;
+  if (typeof name !== "string" || name === "" || name.length > 200) {
+    throw new InvalidArgumentError("the operation's name must be a string of 1 to 200 characters");
+  }
+  if (typeof fingerprint !== "function") {
+    throw new InvalidArgumentError("fingerprint must be a function of the input; leave it out to use the input itself");
+  }
+  return Object.freeze({ name, fingerprint, retention: Object.freeze(checkRetention(retention)) });
+}

@@ -1,0 +1,152 @@
+import type { ConditionalStore, StoredRecord, Version, WriteOutcome } from "./conditional-store.ts";
+import { Backoff } from "./backoff.ts";
+import { publish, type FirstwriteEvents } from "./events.ts";
+import type { Runtime } from "./runtime.ts";
+import { StoreError } from "./store-error.ts";
+
+/** What a {@link StoreSession} works with. */
+export interface SessionOptions {
+  readonly runtime: Runtime;
+  /** Ends the session: its calls then reject with {@link SessionEnded}. */
+  readonly signal: AbortSignal;
+  /** After this long one request is given up and its outcome is unknown, in milliseconds. */
+  readonly requestTimeoutMs: number;
+}
+
+/** One conditional write: a `create`, or a `replace` at `expected`. */
+export interface ConditionalWrite {
+  readonly name: string;
+  readonly expected?: Version | undefined;
+  readonly bytes: Uint8Array;
+}
+
+/** A record, and when its read was sent: its age at any later time is at most `readAt - modifiedAt` plus the time since. */
+export interface TimedRead extends StoredRecord {
+  /** By the monotonic clock of the reader. */
+  readonly sentAtMs: number;
+}
+
+/** Why a session's call never returned: the caller's deadline or signal. `trouble`: what the store last said. */
+export class SessionEnded extends Error {
+  readonly trouble: unknown;
+  constructor(trouble: unknown) {
+    super("the deadline passed, or the call was cancelled");
+    this.trouble = trouble;
+  }
+}
+
+/** How often a record whose checksum does not fit is read before a person is called (P3). */
+const CORRUPT_READS_MAX = 3;
+
+/**
+ * A store as the engine calls it: every request ends in time whether or not the store's client does, and retries have
+ * one owner. One session serves one call, or one flight of calls.
+ */
+export class StoreSession {
+  readonly store: ConditionalStore;
+  readonly runtime: Runtime;
+  readonly signal: AbortSignal;
+  readonly #requestTimeoutMs: number;
+  #trouble: unknown;
+
+  constructor(store: ConditionalStore, options: SessionOptions) {
+    this.store = store;
+    this.runtime = options.runtime;
+    this.signal = options.signal;
+    this.#requestTimeoutMs = options.requestTimeoutMs;
+  }
+
+  /** @throws {SessionEnded} once the session is over. */
+  throwIfEnded(): void {
+    if (this.signal.aborted) throw new SessionEnded(this.#trouble);
+  }
+
+  /**
+   * The latest record. A read that fails is sent again, with backoff, until the session ends.
+   *
+   * @throws {StoreError} that no retry can mend.
+   * @throws {SessionEnded}
+   */
+  async read(name: string): Promise<TimedRead | undefined> {
+    const backoff = new Backoff(this.runtime);
+    for (let corrupt = 0; ;) {
+      this.throwIfEnded();
+      const sentAtMs = this.runtime.monotonicMs();
+      try {
+        const stored = await this.#request("read", (signal) => this.store.read(name, { signal }));
+        return stored && { ...stored, sentAtMs };
+      } catch (error) {
+        this.#trouble = error;
+        if (StoreError.is(error) && error.code === "CORRUPT") corrupt += 1;
+        if (isFinal(error) || corrupt >= CORRUPT_READS_MAX) throw error;
+        await backoff.wait(this.signal);
+      }
+    }
+  }
+
+  /**
+   * Sends the write once. A store that rejects with anything but a {@link StoreError}, or does not answer in time, has
+   * said nothing: `unknown`.
+   *
+   * @throws {StoreError} when nothing was written.
+   * @throws {SessionEnded} before sending.
+   */
+  async write({ name, expected, bytes }: ConditionalWrite): Promise<WriteOutcome> {
+    this.throwIfEnded();
+    try {
+      const outcome = await (expected === undefined
+        ? this.#request("create", (signal) => this.store.create(name, bytes, { signal }))
+        : this.#request("replace", (signal) => this.store.replace(name, expected, bytes, { signal })));
+      if (outcome.kind === "unknown") this.#trouble = outcome.cause;
+      return outcome;
+    } catch (error) {
+      this.#trouble = error;
+      if (StoreError.is(error)) throw error;
+      return { kind: "unknown", cause: error };
+    }
+  }
+
+  /** One request, raced against its timeout and the session's end, in case the store's client heeds no signal. */
+  async #request<Answer extends WriteOutcome | StoredRecord | undefined>(
+    operation: FirstwriteEvents["firstwrite:store-request"]["operation"],
+    send: (signal: AbortSignal) => Promise<Answer>,
+  ): Promise<Answer> {
+    const startedAtMs = this.runtime.monotonicMs();
+    let outcome: FirstwriteEvents["firstwrite:store-request"]["outcome"] = "failed";
+    const abort = new AbortController();
+    const { promise: givenUp, reject: giveUp } = Promise.withResolvers<never>();
+    const end = (why: string): void => {
+      abort.abort(new Error(why));
+      giveUp(new RequestGivenUp(why));
+    };
+    const onSessionEnd = (): void => end("the call ended");
+    const cancelTimer = this.runtime.setTimer(this.#requestTimeoutMs, () =>
+      end(`no answer within ${this.#requestTimeoutMs} ms`),
+    );
+    this.signal.addEventListener("abort", onSessionEnd, { once: true });
+    try {
+      const answer = await Promise.race([send(abort.signal), givenUp]);
+      outcome = answer === undefined ? "absent" : "kind" in answer ? answer.kind : "found";
+      return answer;
+    } finally {
+      cancelTimer();
+      this.signal.removeEventListener("abort", onSessionEnd);
+      publish("firstwrite:store-request", () => ({
+        store: this.store.traits.name,
+        operation,
+        outcome,
+        durationMs: this.runtime.monotonicMs() - startedAtMs,
+      }));
+    }
+  }
+}
+
+class RequestGivenUp extends Error {}
+
+/** Whether a store's failure stays whatever is sent again. */
+export function isFinal(error: unknown): boolean {
+  return (
+    StoreError.is(error) &&
+    (error.code === "INVALID_ARGUMENT" || error.code === "PERMISSION_DENIED" || error.code === "UNSUPPORTED")
+  );
+}

@@ -1,0 +1,196 @@
+import { randomUUID } from "node:crypto";
+import { mkdirSync } from "node:fs";
+import { dirname } from "node:path";
+import { DatabaseSync, type StatementSync } from "node:sqlite";
+
+import {
+  checkObjectName,
+  checkWrite,
+  StoreError,
+  toVersion,
+  type CallOptions,
+  type ConditionalStore,
+  type ListedObject,
+  type StoredRecord,
+  type StoreTraits,
+  type Version,
+  type WriteOutcome,
+} from "@firstwrite/core";
+
+import { busy, whileBusy } from "./while-busy.ts";
+import { certainError } from "./sqlite-error.ts";
+
+export interface SqliteStoreOptions {
+  /** The database file; it and its folder are made if they are not there. On a local disk: WAL needs shared memory. */
+  readonly path: string;
+  /** How long a call waits for another process's write before it answers `contended`, in milliseconds. Default 5,000. */
+  readonly busyTimeoutMs?: number;
+}
+
+const STORE = "sqlite";
+const PAGE = 500;
+
+/**
+ * Records in one SQLite file: durable (`synchronous=FULL`), and safe for several processes of one machine (WAL).
+ *
+ * The store's clock is the machine's, so a jump of it moves leases and expiry. Each statement blocks the event loop for
+ * as long as the disk takes to sync; waiting for another process's lock does not.
+ */
+export class SqliteStore implements ConditionalStore {
+  readonly traits: StoreTraits = {
+    name: STORE,
+    nameBytesMax: 1024,
+    // SQLite's own limit is 1 GB (https://www.sqlite.org/limits.html); a record near that would stop the process.
+    recordBytesMax: 64 * 1024 * 1024,
+    // One clock stamps both times, in whole milliseconds.
+    clockGranularityMs: 1,
+  };
+  readonly #database: DatabaseSync;
+  readonly #busyTimeoutMs: number;
+  readonly #insert: StatementSync;
+  readonly #update: StatementSync;
+  readonly #select: StatementSync;
+  readonly #page: StatementSync;
+
+  /**
+   * @throws {StoreError} `PERMISSION_DENIED` for a file that cannot be opened, `CORRUPT` for one that is no database,
+   *   `UNSUPPORTED` where WAL cannot be had, `UNAVAILABLE` when other processes hold it for longer than `busyTimeoutMs`.
+   */
+  static async open(options: SqliteStoreOptions): Promise<SqliteStore> {
+    const { path, busyTimeoutMs = 5_000 } = options;
+    if (typeof path !== "string" || path === "" || path === ":memory:") {
+      throw new StoreError("INVALID_ARGUMENT", STORE, "path must name a file; for memory alone there is MemoryStore");
+    }
+    if (!Number.isFinite(busyTimeoutMs) || busyTimeoutMs < 0) {
+      throw new StoreError(
+        "INVALID_ARGUMENT",
+        STORE,
+        `busyTimeoutMs is ${busyTimeoutMs}: give milliseconds, 0 or more`,
+      );
+    }
+    let database: DatabaseSync | undefined;
+    try {
+      mkdirSync(dirname(path), { recursive: true });
+      const opened = new DatabaseSync(path, { timeout: 0 });
+      database = opened;
+      const prepared = await whileBusy(busyTimeoutMs, undefined, () => prepare(opened));
+      if (prepared === busy) throw new StoreError("UNAVAILABLE", STORE, `${path} is locked by another process`);
+      return new SqliteStore(opened, busyTimeoutMs);
+    } catch (error) {
+      database?.close();
+      throw certainError(error) ?? new StoreError("UNAVAILABLE", STORE, `${path} cannot be opened`, { cause: error });
+    }
+  }
+
+  private constructor(database: DatabaseSync, busyTimeoutMs: number) {
+    this.#database = database;
+    this.#busyTimeoutMs = busyTimeoutMs;
+    this.#insert = database.prepare(
+      "INSERT INTO firstwrite_records (name, version, modified_at, bytes) VALUES (?, ?, ?, ?) ON CONFLICT (name) DO NOTHING",
+    );
+    this.#update = database.prepare(
+      "UPDATE firstwrite_records SET version = ?, modified_at = ?, bytes = ? WHERE name = ? AND version = ?",
+    );
+    this.#select = database.prepare("SELECT version, modified_at, bytes FROM firstwrite_records WHERE name = ?");
+    this.#page = database.prepare(
+      "SELECT name, modified_at FROM firstwrite_records WHERE name > ? OR (? AND name = ?) ORDER BY name LIMIT ?",
+    );
+  }
+
+  async create(name: string, bytes: Uint8Array, options: CallOptions = {}): Promise<WriteOutcome> {
+    checkWrite(this.traits, name, bytes);
+    const copy = Uint8Array.from(bytes);
+    return this.#write(options, (version, at) => this.#insert.run(name, version, at, copy).changes);
+  }
+
+  async replace(name: string, expected: Version, bytes: Uint8Array, options: CallOptions = {}): Promise<WriteOutcome> {
+    checkWrite(this.traits, name, bytes);
+    const copy = Uint8Array.from(bytes);
+    return this.#write(options, (version, at) => this.#update.run(version, at, copy, name, expected).changes);
+  }
+
+  async read(name: string, options: CallOptions = {}): Promise<StoredRecord | undefined> {
+    checkObjectName(this.traits, name);
+    const row = await this.#read(options, () => this.#select.get(name));
+    if (row === undefined) return undefined;
+    const { version, modified_at: modifiedAt, bytes } = row;
+    if (typeof version !== "string" || typeof modifiedAt !== "number" || !(bytes instanceof Uint8Array)) {
+      throw new StoreError("CORRUPT", STORE, `the row of ${JSON.stringify(name)} was not written by this store`);
+    }
+    return { bytes, version: toVersion(version), modifiedAt, readAt: Date.now() };
+  }
+
+  /** In the order of the names' bytes; each page is a read of its own, so that no iteration holds back a checkpoint. */
+  async *list(prefix: string, options: CallOptions = {}): AsyncGenerator<ListedObject, void, void> {
+    for (let after = prefix, inclusive = 1; ; inclusive = 0) {
+      const rows = await this.#read(options, () => this.#page.all(after, inclusive, after, PAGE));
+      for (const { name, modified_at: modifiedAt } of rows) {
+        if (typeof name !== "string" || typeof modifiedAt !== "number" || !name.startsWith(prefix)) return;
+        yield { name, modifiedAt };
+        after = name;
+      }
+      if (rows.length < PAGE) return;
+    }
+  }
+
+  async close(): Promise<void> {
+    if (this.#database.isOpen) this.#database.close();
+  }
+
+  /** One statement is one transaction: it is on the disk when it returns, or it has not happened. */
+  async #write(
+    { signal }: CallOptions,
+    statement: (version: Version, at: number) => number | bigint,
+  ): Promise<WriteOutcome> {
+    throwIfAborted(signal);
+    try {
+      const outcome = await whileBusy<WriteOutcome>(this.#busyTimeoutMs, signal, () => {
+        const version = toVersion(randomUUID());
+        const at = Date.now();
+        return statement(version, at) === 1 ? { kind: "written", version, at } : { kind: "refused" };
+      });
+      return outcome === busy ? { kind: "contended" } : outcome;
+    } catch (error) {
+      const certain = certainError(error);
+      if (certain !== undefined) throw certain;
+      return { kind: "unknown", cause: error };
+    }
+  }
+
+  async #read<Answer>({ signal }: CallOptions, statement: () => Answer): Promise<Answer> {
+    throwIfAborted(signal);
+    try {
+      const answer = await whileBusy(this.#busyTimeoutMs, signal, statement);
+      if (answer !== busy) return answer;
+    } catch (error) {
+      throw certainError(error) ?? new StoreError("UNAVAILABLE", STORE, "the file could not be read", { cause: error });
+    }
+    throw new StoreError("UNAVAILABLE", STORE, "the file is locked by another process");
+  }
+}
+
+/** WAL, so that readers and one writer do not wait for each other; FULL, so that what is answered is on the disk. */
+function prepare(database: DatabaseSync): void {
+  const mode = database.prepare("PRAGMA journal_mode = WAL").get()?.["journal_mode"];
+  if (mode !== "wal") {
+    throw new StoreError(
+      "UNSUPPORTED",
+      STORE,
+      `the file cannot use WAL (it is "${String(mode)}"): put it on a local disk`,
+    );
+  }
+  database.exec("PRAGMA synchronous = FULL");
+  database.exec(
+    `CREATE TABLE IF NOT EXISTS firstwrite_records (
+       name TEXT PRIMARY KEY NOT NULL,
+       version TEXT NOT NULL,
+       modified_at INTEGER NOT NULL,
+       bytes BLOB NOT NULL
+     )`,
+  );
+}
+
+function throwIfAborted(signal: AbortSignal | undefined): void {
+  if (signal?.aborted !== true) return;
+  throw new StoreError("UNAVAILABLE", STORE, "the call was aborted before it was sent", { cause: signal.reason });
+}

@@ -1,0 +1,29 @@
+import { setTimeout as sleep } from "node:timers/promises";
+
+import { isBusy } from "./sqlite-error.ts";
+
+/** Another connection held the lock for the whole time; nothing was done. */
+export const busy: unique symbol = Symbol("busy");
+
+const PAUSE_MS_MAX = 10;
+
+/**
+ * Runs a statement again while another connection holds the lock, for at most `timeoutMs`. SQLite's own busy handler
+ * would do the same with the event loop standing still.
+ */
+export async function whileBusy<Answer>(
+  timeoutMs: number,
+  signal: AbortSignal | undefined,
+  statement: () => Answer,
+): Promise<Answer | typeof busy> {
+  for (const startedAtMs = performance.now(); ;) {
+    try {
+      return statement();
+    } catch (error) {
+      if (!isBusy(error)) throw error;
+    }
+    if (signal?.aborted === true || performance.now() - startedAtMs > timeoutMs) return busy;
+    // At random, so that waiters do not keep step.
+    await sleep(Math.random() * PAUSE_MS_MAX);
+  }
+}
