@@ -1,1 +1,3 @@
-export {};
+export { checkConformance, type ConformanceReport } from "./collecting-runner.ts";
+export type { ConformanceRunner, HarnessFault, HarnessFaults, NotRun, StoreHarness } from "./harness.ts";
+export { storeConformance } from "./store-conformance.ts";

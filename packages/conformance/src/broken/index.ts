@@ -1,1 +1,1 @@
-export {};
+export { brokenStores, type BrokenStore } from "./broken-stores.ts";
