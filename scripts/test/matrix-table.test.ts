@@ -14,14 +14,15 @@ describe("the matrix's table", () => {
     table.add(["matrix", "memory", "conformance", "a"], "passed");
     table.add(["matrix", "memory", "conformance", "b"], "passed");
     table.add(["matrix", "memory", "tasks", "c"], "failed");
-    table.add(["matrix", "moto", "conformance", "a"], "skipped");
     table.add(["matrix", "slow", '"before all" hook: starts slow'], "failed");
     table.couldNotRun({ row: "moto", reason: "python3 is not in PATH" });
+    table.add(["matrix", "moto", "conformance", "a"], "skipped");
+    table.add(["matrix", "moto", '"before all" hook: starts moto'], "failed");
     assert.deepEqual(table.print().split("\n"), [
       "  matrix   conformance     tasks           hooks",
       "  memory   2 passed        1 failed",
-      "  moto     could not run   could not run   could not run",
       "  slow                                     1 failed",
+      "  moto     could not run   could not run   could not run",
       "",
       "  moto could not run: python3 is not in PATH",
     ]);
