@@ -11,7 +11,7 @@ import { startServer } from "./start-server.ts";
 
 const VERSION = "5.2.5";
 
-export const moto: Tool = {
+const tool: Tool = {
   name: "moto",
   version: VERSION,
   program: "moto_server",
@@ -31,7 +31,7 @@ export async function startMoto(variable: string): Promise<S3Service> {
   const running = s3ServiceFromEnvironment(variable);
   if (running !== undefined) return running;
 
-  const command = await obtain(moto);
+  const command = await obtain(tool);
   const server = await startServer({
     name: "moto",
     command: (port) => [...command, "-H", "127.0.0.1", "-p", String(port)],

@@ -27,11 +27,14 @@ export const TEST_CREDENTIALS = {
 export function s3ServiceFromEnvironment(variable: string): S3Service | undefined {
   const [first, ...others] = (process.env[variable] ?? "").split(",").filter((url) => url !== "");
   if (first === undefined) return undefined;
-  const endpoint = (url: string): S3Endpoint => ({
+  return { endpoints: [endpoint(first), ...others.map(endpoint)], stop: () => Promise.resolve() };
+}
+
+function endpoint(url: string): S3Endpoint {
+  return {
     url,
     region: TEST_CREDENTIALS.region,
     accessKeyId: process.env["FIRSTWRITE_MATRIX_ACCESS_KEY"] ?? TEST_CREDENTIALS.accessKeyId,
     secretAccessKey: process.env["FIRSTWRITE_MATRIX_SECRET_KEY"] ?? TEST_CREDENTIALS.secretAccessKey,
-  });
-  return { endpoints: [endpoint(first), ...others.map(endpoint)], stop: () => Promise.resolve() };
+  };
 }

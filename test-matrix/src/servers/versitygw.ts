@@ -13,7 +13,7 @@ import { startServer, type RunningServer } from "./start-server.ts";
 
 const VERSION = "1.8.0";
 
-export const versitygw: Tool = {
+const tool: Tool = {
   name: "versitygw",
   version: VERSION,
   program: "versitygw",
@@ -41,7 +41,7 @@ export async function startVersitygw(options: VersitygwOptions): Promise<S3Servi
   const running = s3ServiceFromEnvironment(options.variable);
   if (running !== undefined) return running;
 
-  const command = await obtain(versitygw);
+  const command = await obtain(tool);
   const folder = await mkdtemp(join(tmpdir(), "firstwrite-versitygw-"));
   const gateways: RunningServer[] = [];
   const stop = async (): Promise<void> => {
