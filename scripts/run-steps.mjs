@@ -72,7 +72,8 @@ export async function runSteps(root, steps) {
     console.log(`\n── ${step.name}: ${step.command.join(" ")}`);
     const started = performance.now();
     const report = join(folder, `${step.name}.json`);
-    const ending = await spawned(root, step, report, (kill) => (end = kill));
+    const ended = await spawned(root, step, report, (kill) => (end = kill));
+    const ending = interruptedBy === undefined ? ended : `interrupted by ${interruptedBy}`;
     const counts = step.counts === "mocha" ? mochaCounts(report, ending) : oneCount(ending);
     end = undefined;
     total.passed += counts.passed;

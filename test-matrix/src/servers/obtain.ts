@@ -35,7 +35,10 @@ export interface Tool {
 /** How `tool` is started on this machine. @throws {CannotRun} where it is not there and cannot be installed. */
 export async function obtain(tool: Tool, env: Environment = process.env): Promise<Command> {
   const inPath = await findProgram(tool.program, env);
-  if (inPath !== undefined && (await works(inPath))) return [inPath];
+  if (inPath !== undefined && (await works(inPath))) {
+    console.log(`${tool.name}: ${inPath}, from PATH`);
+    return [inPath];
+  }
 
   const folder = join(cacheFolder(env), `${tool.name}-${tool.version}`);
   if (!(await exists(folder))) {

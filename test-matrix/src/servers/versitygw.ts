@@ -54,7 +54,8 @@ export async function startVersitygw(options: VersitygwOptions): Promise<S3Servi
     while (gateways.length < (options.gateways ?? 1)) gateways.push(await startGateway(command, folder, options));
     return { endpoints: [endpoint(first), ...gateways.slice(1).map(endpoint)], stop };
   } catch (error) {
-    await stop();
+    // Why it did not start matters more than how ending the rest of it went.
+    await stop().catch(() => undefined);
     throw error;
   }
 }

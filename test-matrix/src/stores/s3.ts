@@ -23,6 +23,7 @@ export async function provisionS3(start: () => Promise<S3Service>): Promise<Prov
   try {
     await admin.send(new CreateBucketCommand({ Bucket: place.bucket }));
   } catch (error) {
+    admin.destroy();
     await service.stop();
     throw error;
   }
