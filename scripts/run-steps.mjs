@@ -40,8 +40,8 @@ export async function runSteps(root, steps) {
   const folder = mkdtempSync(join(tmpdir(), "firstwrite-steps-"));
   /** @type {string[]} */
   const summary = [];
-  /** @type {NodeJS.Signals | undefined} */
-  let interruptedBy;
+  /** @type {NodeJS.Signals[]} */
+  const interruptions = [];
   /** @type {((signal: NodeJS.Signals) => void) | undefined} */
   let end;
   let finished = false;
@@ -61,19 +61,19 @@ export async function runSteps(root, steps) {
   });
   for (const signal of /** @type {const} */ (["SIGINT", "SIGTERM", "SIGHUP"])) {
     process.on(signal, () => {
-      interruptedBy = signal;
+      interruptions.push(signal);
       process.exitCode = 128 + constants.signals[signal];
       end?.(signal);
     });
   }
 
   for (const step of steps) {
-    if (interruptedBy !== undefined) break;
+    if (interruptions.length > 0) break;
     console.log(`\n── ${step.name}: ${step.command.join(" ")}`);
     const started = performance.now();
     const report = join(folder, `${step.name}.json`);
     const ended = await spawned(root, step, report, (kill) => (end = kill));
-    const ending = interruptedBy === undefined ? ended : `interrupted by ${interruptedBy}`;
+    const ending = interruptions.length === 0 ? ended : `interrupted by ${interruptions.join(", ")}`;
     const counts = step.counts === "mocha" ? mochaCounts(report, ending) : oneCount(ending);
     end = undefined;
     total.passed += counts.passed;
@@ -84,7 +84,7 @@ export async function runSteps(root, steps) {
     summary.push(line);
     console.log(line);
   }
-  finished = interruptedBy === undefined;
+  finished = interruptions.length === 0;
 }
 
 /**
