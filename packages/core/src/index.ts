@@ -11,16 +11,21 @@ export {
 export { StoreError, type StoreErrorCode } from "./store-error.ts";
 export { checkObjectName, checkWrite, objectNameFault } from "./store-arguments.ts";
 export {
-  extendReservation,
   Idempotency,
-  type Choice,
-  type Claim,
-  type HeldRecord,
   type IdempotencyOptions,
   type OperationKey,
   type Reservation,
   type ReserveRequest,
 } from "./idempotency.ts";
+export {
+  extendReservation,
+  reserveIn,
+  type Choice,
+  type Claim,
+  type HeldRecord,
+  type ReservationAttempt,
+  type Reserved,
+} from "./reserve.ts";
 export { defineReservation, type ReservationDefinition, type ReservationOptions } from "./reservation.ts";
 export { days, type Retention } from "./retention.ts";
 export {
@@ -39,6 +44,6 @@ export { encodeScope, recordAddress, type RecordAddress } from "./object-name.ts
 export { formatTime, nodeRuntime, uuidV4, type Runtime } from "./runtime.ts";
 export { SessionEnded, StoreSession, type ConditionalWrite, type TimedRead } from "./store-session.ts";
 export { settleWrite, type Mine, type RecognisableWrite, type SettledWrite } from "./settled-write.ts";
-export { SingleFlight, type CallLimits, type Landed } from "./single-flight.ts";
+export { SingleFlight, type CallLimits, type FlightLife, type Landed } from "./single-flight.ts";
 export type { IdempotencyRecord, RecordResult, RecordStatus } from "./record.ts";
 export { brandedError, type ErrorBrand } from "./error-brand.ts";

@@ -17,8 +17,21 @@ export interface Landed<Result> {
   readonly first: boolean;
 }
 
+/** Made once: every call ends its flight, and an error's stack costs more than the rest of it. */
+const flightEnded = new SessionEnded(undefined);
+
+/** What the code of a flight lives by. */
+export interface FlightLife {
+  /** Aborts when the flight's time is over, or its last caller has left. */
+  readonly signal: AbortSignal;
+  /**
+   * When the flight's time is over, by the runtime's monotonic clock. Also to be looked at before each request: a process
+   * that was frozen wakes to answers before it wakes to timers.
+   */
+  readonly endsAtMs: number;
+}
+
 interface Flight<Result> {
-  readonly startedAtMs: number;
   readonly end: AbortController;
   readonly outcome: Promise<Result>;
   callers: number;
@@ -26,8 +39,9 @@ interface Flight<Result> {
 }
 
 /**
- * Calls of one key share one flight: a thousand at once cost the store as much as one (rule I1). Each caller keeps its
- * own deadline and signal; a flight ends with its last caller.
+ * Calls of one key share one flight: a thousand at once cost the store as much as one (rule I1). A flight has the
+ * deadline of the call that started it, and ends earlier with its last caller; each caller keeps its own deadline and
+ * signal, and one with time left when a flight ends goes on with the next.
  */
 export class SingleFlight<Result> {
   readonly #runtime: Runtime;
@@ -41,37 +55,41 @@ export class SingleFlight<Result> {
   }
 
   /**
-   * Joins the flight of `key`, or starts one. A flight that has been going on for longer than this caller's own deadline
-   * takes no new callers, so that none goes on for ever.
+   * Joins the flight of `key`, or starts one.
    *
    * @throws {StoreError} `UNAVAILABLE` when the deadline passes first.
    */
-  async run(key: string, limits: CallLimits, start: (signal: AbortSignal) => Promise<Result>): Promise<Landed<Result>> {
-    limits.signal?.throwIfAborted();
-    const known = this.#flights.get(key);
-    const joinable = known !== undefined && this.#runtime.monotonicMs() - known.startedAtMs < limits.deadlineMs;
-    const flight = joinable ? known : this.#start(key, start);
-    flight.callers += 1;
-    try {
-      const result = await this.#wait(flight, limits);
-      const first = !flight.taken;
-      flight.taken = true;
-      return { result, first };
-    } finally {
-      flight.callers -= 1;
-      if (flight.callers === 0) {
-        this.#forget(key, flight);
-        flight.end.abort();
+  async run(key: string, limits: CallLimits, start: (life: FlightLife) => Promise<Result>): Promise<Landed<Result>> {
+    const endsAtMs = this.#runtime.monotonicMs() + limits.deadlineMs;
+    for (;;) {
+      limits.signal?.throwIfAborted();
+      const flight = this.#flights.get(key) ?? this.#start(key, endsAtMs, start);
+      try {
+        return await this.#join(key, flight, limits.signal, endsAtMs);
+      } catch (error) {
+        if (!(error instanceof SessionEnded)) throw error;
+        if (this.#runtime.monotonicMs() < endsAtMs) continue;
+        throw new StoreError(
+          "UNAVAILABLE",
+          this.#store,
+          `not decided within ${limits.deadlineMs} ms: send it again with the same key, which cannot double anything`,
+          { cause: error.trouble },
+        );
       }
     }
   }
 
-  #start(key: string, start: (signal: AbortSignal) => Promise<Result>): Flight<Result> {
+  #start(key: string, endsAtMs: number, start: (life: FlightLife) => Promise<Result>): Flight<Result> {
     const end = new AbortController();
+    const cancelTimer = this.#runtime.setTimer(endsAtMs - this.#runtime.monotonicMs(), () =>
+      end.abort(flightEnded),
+    );
     const flight: Flight<Result> = {
-      startedAtMs: this.#runtime.monotonicMs(),
       end,
-      outcome: start(end.signal).finally(() => this.#forget(key, flight)),
+      outcome: start({ signal: end.signal, endsAtMs }).finally(() => {
+        cancelTimer();
+        this.#forget(key, flight);
+      }),
       callers: 0,
       taken: false,
     };
@@ -81,35 +99,37 @@ export class SingleFlight<Result> {
     return flight;
   }
 
-  #forget(key: string, flight: Flight<Result>): void {
-    if (this.#flights.get(key) === flight) this.#flights.delete(key);
-  }
-
-  async #wait(flight: Flight<Result>, { deadlineMs, signal }: CallLimits): Promise<Result> {
-    const { promise: ended, reject } = Promise.withResolvers<never>();
-    const cancelTimer = this.#runtime.setTimer(deadlineMs, () => {
-      // The last caller's leaving ends the flight, whose error then says what the store's trouble was.
-      if (flight.callers === 1) flight.end.abort();
-      else reject(this.#deadlineError(deadlineMs, undefined));
-    });
-    const onAbort = (): void => reject(signal?.reason);
+  async #join(
+    key: string,
+    flight: Flight<Result>,
+    signal: AbortSignal | undefined,
+    endsAtMs: number,
+  ): Promise<Landed<Result>> {
+    flight.callers += 1;
+    const { promise: left, reject: leave } = Promise.withResolvers<never>();
+    // After the flight's own timer, which was set first where the two are due at once: its error knows more.
+    const cancelTimer = this.#runtime.setTimer(endsAtMs - this.#runtime.monotonicMs(), () =>
+      flight.end.signal.aborted ? undefined : leave(new SessionEnded(undefined)),
+    );
+    const onAbort = (): void => leave(signal?.reason);
     signal?.addEventListener("abort", onAbort, { once: true });
     try {
-      return await Promise.race([flight.outcome, ended]);
-    } catch (error) {
-      throw error instanceof SessionEnded ? this.#deadlineError(deadlineMs, error.trouble) : error;
+      const result = await Promise.race([flight.outcome, left]);
+      const first = !flight.taken;
+      flight.taken = true;
+      return { result, first };
     } finally {
       cancelTimer();
       signal?.removeEventListener("abort", onAbort);
+      flight.callers -= 1;
+      if (flight.callers === 0) {
+        this.#forget(key, flight);
+        flight.end.abort(flightEnded);
+      }
     }
   }
 
-  #deadlineError(deadlineMs: number, trouble: unknown): StoreError {
-    return new StoreError(
-      "UNAVAILABLE",
-      this.#store,
-      `not decided within ${deadlineMs} ms: send it again with the same key, which cannot double anything`,
-      { cause: trouble },
-    );
+  #forget(key: string, flight: Flight<Result>): void {
+    if (this.#flights.get(key) === flight) this.#flights.delete(key);
   }
 }

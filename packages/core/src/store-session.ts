@@ -9,6 +9,8 @@ export interface SessionOptions {
   readonly runtime: Runtime;
   /** Ends the session: its calls then reject with {@link SessionEnded}. */
   readonly signal: AbortSignal;
+  /** From this time by the runtime's monotonic clock nothing is sent, whether or not a timer has told `signal` yet. */
+  readonly endsAtMs: number;
   /** After this long one request is given up and its outcome is unknown, in milliseconds. */
   readonly requestTimeoutMs: number;
 }
@@ -46,6 +48,7 @@ export class StoreSession {
   readonly store: ConditionalStore;
   readonly runtime: Runtime;
   readonly signal: AbortSignal;
+  readonly #endsAtMs: number;
   readonly #requestTimeoutMs: number;
   #trouble: unknown;
 
@@ -53,12 +56,20 @@ export class StoreSession {
     this.store = store;
     this.runtime = options.runtime;
     this.signal = options.signal;
+    this.#endsAtMs = options.endsAtMs;
     this.#requestTimeoutMs = options.requestTimeoutMs;
   }
 
   /** @throws {SessionEnded} once the session is over. */
   throwIfEnded(): void {
-    if (this.signal.aborted) throw new SessionEnded(this.#trouble);
+    this.timeLeftMs();
+  }
+
+  /** Milliseconds until the session is over; above 0. @throws {SessionEnded} once it is. */
+  timeLeftMs(): number {
+    const leftMs = this.#endsAtMs - this.runtime.monotonicMs();
+    if (this.signal.aborted || leftMs <= 0) throw new SessionEnded(this.#trouble);
+    return leftMs;
   }
 
   /**

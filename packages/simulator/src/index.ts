@@ -1,1 +1,11 @@
-export {};
+export {
+  explore,
+  replay,
+  Violation,
+  type CallerSetup,
+  type Checks,
+  type Ending,
+  type Explored,
+  type Scenario,
+} from "./explore.ts";
+export type { Change, Fault, ModelRecord, World } from "./world.ts";

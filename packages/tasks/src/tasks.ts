@@ -1,6 +1,5 @@
 import {
   days,
-  defineReservation,
   encodeScope,
   extendReservation,
   fingerprintOf,
@@ -11,16 +10,20 @@ import {
   isJsonObject,
   objectNameFault,
   recordAddress,
+  reserveIn,
   settleWrite,
   SingleFlight,
   StoreError,
   toJson,
   uuidV4,
+  type Digest,
+  type FlightLife,
   type HeldRecord,
   type IdempotencyOptions,
   type Json,
   type JsonObject,
-  type ReservationDefinition,
+  type RecordAddress,
+  type ReservationAttempt,
   type StoreSession,
   type Version,
 } from "@firstwrite/core";
@@ -77,7 +80,6 @@ const TTL_DAYS_MAX = 36_500;
  */
 export class Tasks {
   readonly #idempotency: Idempotency;
-  readonly #definitions = new Map<number, ReservationDefinition<Json>>();
   readonly #submissions: SingleFlight<Submission>;
   readonly #calls: SingleFlight<Task | undefined>;
 
@@ -101,19 +103,18 @@ export class Tasks {
     const limits = { deadlineMs: order.deadlineMs, signal: options.signal };
     // Calls without a key are never the same call.
     const flight =
-      order.key === undefined
+      order.address === undefined
         ? uuidV4(this.#idempotency.runtime)
         : JSON.stringify([
-            order.scope,
-            order.key,
+            order.address.name,
             taskType,
             order.inputHash,
             order.optionsHash,
             order.ttlDays,
             order.phases,
           ]);
-    const { result, first } = await this.#submissions.run(flight, limits, (signal) =>
-      order.key === undefined ? this.#make(signal, order) : this.#submit(signal, order, order.key),
+    const { result, first } = await this.#submissions.run(flight, limits, (life) =>
+      order.address === undefined ? this.#make(life, order) : this.#submit(life, order, order.address),
     );
     return {
       task: structuredClone(result.task),
@@ -130,7 +131,7 @@ export class Tasks {
    */
   async get(taskId: string, options: Pick<SubmitOptions, "deadlineMs" | "signal"> = {}): Promise<Task | undefined> {
     const taskKey = taskKeyOf(taskId);
-    return this.#call(options, async (signal) => (await readTask(this.#idempotency.session(signal), taskKey))?.task);
+    return this.#call(options, async (life) => (await readTask(this.#idempotency.session(life), taskKey))?.task);
   }
 
   /**
@@ -143,20 +144,27 @@ export class Tasks {
    */
   async finish(taskId: string, options: Pick<SubmitOptions, "deadlineMs" | "signal"> = {}): Promise<Task | undefined> {
     const taskKey = taskKeyOf(taskId);
-    return this.#call(options, async (signal) => finishTask(this.#idempotency.session(signal), taskKey));
+    return this.#call(options, async (life) => finishTask(this.#idempotency.session(life), taskKey));
   }
 
   /** Rules T1 to T8. */
-  async #submit(signal: AbortSignal, order: Order, key: string): Promise<Submission> {
-    const session = this.#idempotency.session(signal);
+  async #submit(life: FlightLife, order: Order, address: RecordAddress): Promise<Submission> {
+    const session = this.#idempotency.session(life);
+    const attempt: ReservationAttempt = {
+      operation: "tasks.submit",
+      ttlMs: Math.round(order.ttlDays * DAY_MS),
+      address,
+      inputHash: order.inputHash,
+      olderName: this.#olderName(address),
+      choose: ({ operationId }) => ({
+        value: operationId,
+        fields: recordFields(order, operationId),
+        phases: order.phases,
+      }),
+    };
     let claimed: string | undefined;
     for (;;) {
-      const reservation = await this.#idempotency.reserve(
-        this.#definition(order.ttlDays),
-        { scope: order.scope, key, olderName: this.#olderName(order, key), deadlineMs: order.deadlineMs, signal },
-        order.input,
-        ({ operationId }) => ({ value: operationId, fields: recordFields(order, operationId), phases: order.phases }),
-      );
+      const reservation = await reserveIn(session, attempt);
       const { held } = reservation;
       const { taskId, taskKey } = taskOf(session, held);
       if (reservation.created) claimed = taskId;
@@ -207,8 +215,8 @@ export class Tasks {
   }
 
   /** Without a key: one create. */
-  async #make(signal: AbortSignal, order: Order): Promise<Submission> {
-    const session = this.#idempotency.session(signal);
+  async #make(life: FlightLife, order: Order): Promise<Submission> {
+    const session = this.#idempotency.session(life);
     const taskId = uuidV4(session.runtime);
     const createdAt = formatTime(session.runtime.now());
     const made = await makeTask(session, { ...order, taskId, createdAt });
@@ -218,29 +226,18 @@ export class Tasks {
 
   async #call(
     { deadlineMs, signal }: Pick<SubmitOptions, "deadlineMs" | "signal">,
-    start: (signal: AbortSignal) => Promise<Task | undefined>,
+    start: (life: FlightLife) => Promise<Task | undefined>,
   ): Promise<Task | undefined> {
     const limits = { deadlineMs: this.#idempotency.deadline(deadlineMs), signal };
     return (await this.#calls.run(uuidV4(this.#idempotency.runtime), limits, start)).result;
   }
 
   /** Where the older layout, which did not encode scopes, has the record of a scope that is encoded here. */
-  #olderName({ scope }: Order, key: string): string | undefined {
+  #olderName({ scope, name }: RecordAddress): string | undefined {
     const folder = encodeScope(scope);
     if (folder === scope) return undefined;
-    const older = recordAddress("idempotency/", scope, key).name.replace(`/${folder}/`, () => `/${scope}/`);
+    const older = name.replace(`/${folder}/`, () => `/${scope}/`);
     return objectNameFault(this.#idempotency.store.traits, older) === undefined ? older : undefined;
-  }
-
-  #definition(ttlDays: number): ReservationDefinition<Json> {
-    const known = this.#definitions.get(ttlDays);
-    if (known !== undefined) return known;
-    const definition = defineReservation<Json>({
-      name: "tasks.submit",
-      retention: { ttlMs: Math.round(ttlDays * DAY_MS) },
-    });
-    this.#definitions.set(ttlDays, definition);
-    return definition;
   }
 
   #check(taskType: string, input: unknown, options: SubmitOptions): Order {
@@ -256,7 +253,6 @@ export class Tasks {
     if (key === undefined && options.scope !== undefined) {
       throw new InvalidArgumentError("a scope without an idempotencyKey does nothing: give the key, or leave it out");
     }
-    if (key !== undefined) recordAddress("idempotency/", scope, key);
     const own = toJson(options.options ?? {}, "the task's options");
     if (!isJsonObject(own)) throw new InvalidArgumentError("the task's options must be an object");
     const json = toJson(input, "the task's input");
@@ -266,8 +262,7 @@ export class Tasks {
       inputHash: fingerprintOf(json, "the task's input"),
       options: own,
       optionsHash: Object.keys(own).length === 0 ? undefined : fingerprintOf(own, "the task's options"),
-      key,
-      scope,
+      address: key === undefined ? undefined : recordAddress("idempotency/", scope, key),
       ttlDays,
       phases,
       deadlineMs: this.#idempotency.deadline(options.deadlineMs),
@@ -279,11 +274,10 @@ export class Tasks {
 interface Order {
   readonly taskType: string;
   readonly input: Json;
-  readonly inputHash: string;
+  readonly inputHash: Digest;
   readonly options: JsonObject;
   readonly optionsHash: string | undefined;
-  readonly key: string | undefined;
-  readonly scope: string;
+  readonly address: RecordAddress | undefined;
   readonly ttlDays: number;
   readonly phases: 1 | 2;
   readonly deadlineMs: number;

@@ -1,0 +1,238 @@
+/** Reservations on one store session: what `Idempotency.reserve` and the products stand on. */
+
+import { toJson, type Json, type JsonObject } from "./canonical-json.ts";
+import { classifyReservation, lifeLeftMs } from "./classify.ts";
+import type { Version } from "./conditional-store.ts";
+import { Backoff } from "./backoff.ts";
+import { IdempotencyConflictError } from "./errors.ts";
+import { publish } from "./events.ts";
+import type { Digest } from "./fingerprint.ts";
+import type { RecordAddress } from "./object-name.ts";
+import {
+  checkFields,
+  decodeRecord,
+  encodeRecord,
+  FORMAT,
+  type IdempotencyRecord,
+  type WritableRecord,
+} from "./record.ts";
+import { formatTime, uuidV4, type Runtime } from "./runtime.ts";
+import { settleWrite, type Mine, type SettledWrite } from "./settled-write.ts";
+import type { StoreSession, TimedRead } from "./store-session.ts";
+
+/** What the chooser of a reservation may use. */
+export interface Claim {
+  /** New for this claim, a UUID of version 4. */
+  readonly operationId: string;
+}
+
+/** What a reservation puts in its record. */
+export interface Choice<Value> {
+  /** JSON. What every caller of the key gets. */
+  readonly value: Value;
+  /** Fields of the operation's own, beside the record's: JSON. */
+  readonly fields?: Readonly<Record<string, unknown>>;
+  /** Writes the record as not yet confirmed: {@link extendReservation} with `confirm` ends the first phase (rule T7). */
+  readonly phases?: 1 | 2 | undefined;
+}
+
+/** One reservation, checked. */
+export interface ReservationAttempt {
+  /** The operation's name, for events. */
+  readonly operation: string;
+  readonly ttlMs: number;
+  readonly address: RecordAddress;
+  readonly inputHash: Digest;
+  readonly choose: (claim: Claim) => Choice<unknown>;
+  readonly readFirst?: boolean | undefined;
+  /**
+   * A second name under which an older layout may hold this key's record, tried before the record's own. Where a record
+   * stands there it is the key's record, and a stale one is overwritten there.
+   */
+  readonly olderName?: string | undefined;
+}
+
+export interface Reserved {
+  readonly value: Json;
+  /** This session made the claim. */
+  readonly created: boolean;
+  readonly held: HeldRecord;
+}
+
+/** A record at the version a caller knows. */
+export interface HeldRecord {
+  readonly address: RecordAddress;
+  readonly record: IdempotencyRecord;
+  readonly version: Version;
+  /** At least this much of its TTL was left by the store's clock, in milliseconds… */
+  readonly lifeLeftMs: number;
+  /** … at this time by this process's monotonic clock. */
+  readonly asOfMs: number;
+}
+
+/**
+ * First write wins, within one session: rules E1 and E2, as far as a reservation goes.
+ *
+ * @throws {IdempotencyConflictError}
+ * @throws {UnsupportedRecordError}
+ * @throws {StoreError}
+ * @throws {SessionEnded}
+ */
+export async function reserveIn(session: StoreSession, attempt: ReservationAttempt): Promise<Reserved> {
+  const backoff = new Backoff(session.runtime);
+  let found = await lookBeforeWriting(session, attempt);
+  for (;;) {
+    if (found !== undefined) {
+      const answer = judge(session, attempt, found);
+      if (answer !== undefined) return answer;
+    }
+    const address: RecordAddress = found?.address ?? attempt.address;
+    const { record, value } = claim(session.runtime, attempt);
+    const settled: SettledWrite<IdempotencyRecord> = await settleRecord(
+      session,
+      address,
+      found?.stored.version,
+      record,
+    );
+    if (settled.kind === "mine") return { value, created: true, held: heldRecord(address, record, settled) };
+    if (settled.kind === "other" && found !== undefined) await backoff.wait(session.signal);
+    found = settled.kind === "other" ? { address, stored: settled.stored, record: settled.seen } : undefined;
+    // A record removed under our eyes: begin at the create, and not in a tight loop.
+    if (settled.kind === "absent") await backoff.wait(session.signal);
+  }
+}
+
+/**
+ * Rewrites a reservation's record by compare-and-swap, so that it lives for its whole TTL from now, and with `confirm`
+ * ends its first phase. `undefined`: another write came first, so that what is known of the record is out of date;
+ * reserve again.
+ *
+ * @throws {StoreError} as `Idempotency.reserve`.
+ */
+export async function extendReservation(
+  session: StoreSession,
+  held: HeldRecord,
+  options: { readonly ttlMs: number; readonly confirm?: boolean },
+): Promise<HeldRecord | undefined> {
+  const { address, record: old } = held;
+  const record: WritableRecord = {
+    ...old,
+    ...stamp(session.runtime, options.ttlMs),
+    scope: address.scope,
+    status: options.confirm === true ? "ready" : old.status,
+    leaseMs: options.confirm === true ? undefined : old.leaseMs,
+  };
+  const settled = await settleRecord(session, address, held.version, record);
+  return settled.kind === "mine" ? heldRecord(address, record, settled) : undefined;
+}
+
+interface FoundRecord {
+  readonly address: RecordAddress;
+  readonly stored: TimedRead;
+  readonly record: IdempotencyRecord;
+}
+
+async function lookBeforeWriting(
+  session: StoreSession,
+  { address, olderName, readFirst }: ReservationAttempt,
+): Promise<FoundRecord | undefined> {
+  const older = olderName === undefined ? [] : [{ ...address, name: olderName }];
+  for (const place of readFirst === true ? [...older, address] : older) {
+    const stored = await session.read(place.name);
+    if (stored !== undefined) {
+      return { address: place, stored, record: decodeRecord(session.store.traits.name, place, stored) };
+    }
+  }
+  return undefined;
+}
+
+/** The answer that a found record gives; `undefined` when a fresh claim may overwrite it. */
+function judge(session: StoreSession, attempt: ReservationAttempt, found: FoundRecord): Reserved | undefined {
+  const { record, stored, address } = found;
+  const { clockGranularityMs } = session.store.traits;
+  const verdict = classifyReservation(record, stored, attempt.inputHash, clockGranularityMs);
+  if (verdict === "stale") return undefined;
+  if (verdict === "conflict" || record.result === undefined) {
+    const facts = { operationId: record.operationId, keyHash: address.keyHash };
+    publish("firstwrite:conflict", () => ({ operation: attempt.operation, ...facts }));
+    throw new IdempotencyConflictError(
+      "the idempotency key was used with another input: send the same input again, or use a new key for a new request",
+      facts,
+    );
+  }
+  return {
+    value: record.result.body,
+    created: false,
+    held: {
+      address,
+      record,
+      version: stored.version,
+      lifeLeftMs: lifeLeftMs(record, stored),
+      asOfMs: stored.sentAtMs,
+    },
+  };
+}
+
+function claim(runtime: Runtime, attempt: ReservationAttempt): { record: WritableRecord; value: Json } {
+  const operationId = uuidV4(runtime);
+  const { value: chosen, fields = {}, phases = 1 } = attempt.choose({ operationId });
+  const value = toJson(chosen, "the reserved value");
+  const own: JsonObject = checkFields(fields);
+  const { scope, key, keyHash } = attempt.address;
+  const record: WritableRecord = {
+    ...stamp(runtime, attempt.ttlMs),
+    scope,
+    key,
+    keyHash,
+    inputHash: attempt.inputHash,
+    operationId,
+    status: phases === 2 ? "creating" : "ready",
+    attempt: 1,
+    takeover: false,
+    leaseMs: phases === 2 ? 0 : undefined,
+    createdAt: formatTime(runtime.now()),
+    result: { kind: "value", encoding: "json", body: value },
+    fields: own,
+  };
+  return { record, value };
+}
+
+async function settleRecord(
+  session: StoreSession,
+  address: RecordAddress,
+  expected: Version | undefined,
+  record: WritableRecord,
+): Promise<SettledWrite<IdempotencyRecord>> {
+  return settleWrite(session, {
+    name: address.name,
+    expected,
+    bytes: encodeRecord(record),
+    inspect(stored) {
+      const seen = decodeRecord(session.store.traits.name, address, stored);
+      return { ours: seen.writeId === record.writeId, seen };
+    },
+  });
+}
+
+function heldRecord(address: RecordAddress, record: WritableRecord, mine: Mine<unknown>): HeldRecord {
+  return {
+    address,
+    record,
+    version: mine.version,
+    lifeLeftMs: record.ttlMs - mine.ageMs,
+    asOfMs: mine.asOfMs,
+  };
+}
+
+/**
+ * What every write sets anew. The write ID is 128 random bits: no two writes to a name carry equal bytes, even where
+ * ETags are content hashes (rule P8).
+ */
+function stamp(runtime: Runtime, ttlMs: number): Pick<WritableRecord, "format" | "ttlMs" | "expiresAt" | "writeId"> {
+  return {
+    format: FORMAT,
+    ttlMs,
+    expiresAt: formatTime(runtime.now() + ttlMs),
+    writeId: Buffer.from(runtime.randomBytes(16)).toString("hex"),
+  };
+}
