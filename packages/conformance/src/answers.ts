@@ -15,7 +15,7 @@ import {
   type WriteOutcome,
 } from "@firstwrite/core";
 
-import { nonceOf, type Bench } from "./bench.ts";
+import { newBody, nonceOf, type Bench } from "./bench.ts";
 
 /** One conditional write, as data, so that it can be sent again as it was. */
 export interface Write {
@@ -78,6 +78,15 @@ export async function mustWrite(bench: Bench, write: Write): Promise<Written> {
   assert.ok(outcome.kind === "written");
   assert.ok(typeof outcome.version === "string" && outcome.version !== "", "`written` comes with a version");
   return outcome;
+}
+
+/** A new record, known to be written. */
+export async function newRecord(
+  bench: Bench,
+): Promise<{ readonly name: string; readonly bytes: Uint8Array; readonly version: Version }> {
+  const write = { store: bench.store, name: bench.name(), bytes: newBody() };
+  const { version } = await mustWrite(bench, write);
+  return { name: write.name, bytes: write.bytes, version };
 }
 
 /** The write is refused, and a read finds the record as `before` (`undefined`: none). */
