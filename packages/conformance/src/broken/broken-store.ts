@@ -46,8 +46,8 @@ export function brokenTogether(name: string, caughtBy: string, together: () => F
 }
 
 /** A correct adapter of `service`, with limits of its own: less than the service takes, so that a fault can pass them. */
-export function soundClient(service: FullStore): FullStore {
-  const traits: StoreTraits = { ...service.traits, nameBytesMax: 512, recordBytesMax: 1_100_000 };
+export function soundClient(service: FullStore, limits: Partial<StoreTraits> = {}): FullStore {
+  const traits: StoreTraits = { ...service.traits, nameBytesMax: 512, recordBytesMax: 1_100_000, ...limits };
   return {
     traits,
     async create(name, bytes, options) {

@@ -10,7 +10,7 @@ import type { FullStore } from "./broken-store.ts";
  */
 export function memoryHarness(
   clientsOf: (service: FullStore) => () => ConditionalStore,
-  options: MemoryStoreOptions & { readonly seed?: number } = {},
+  options: MemoryStoreOptions & Pick<StoreHarness, "seed" | "patienceMs"> = {},
 ): StoreHarness {
   const memory = new MemoryStore(options);
   const service = new CountedService(memory);
@@ -36,8 +36,8 @@ export function memoryHarness(
         if (memory.lateWrites > 0) memory.land();
       },
     },
-    // A broken store must not hold the suite up for long.
-    patienceMs: 300,
+    // Memory puts nothing off, and a broken store must not hold the suite up for long.
+    patienceMs: options.patienceMs ?? 300,
     ...(options.seed === undefined ? {} : { seed: options.seed }),
   };
 }

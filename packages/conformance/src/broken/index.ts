@@ -10,6 +10,7 @@ import { brokenTimes } from "./times.ts";
 
 export { type BrokenStore, type FullStore, soundClient } from "./broken-store.ts";
 export { memoryHarness } from "./harness.ts";
+export { lossyStore, oddStores, type OddStore } from "./odd.ts";
 
 /** Stores that are each wrong in one way, for the proof that a suite would notice. */
 export const brokenStores: readonly BrokenStore[] = [
