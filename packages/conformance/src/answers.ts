@@ -15,7 +15,7 @@ import {
   type WriteOutcome,
 } from "@firstwrite/core";
 
-import { nonceOf, type Bench } from "./bench.ts";
+import { newBody, nonceOf, type Bench } from "./bench.ts";
 
 /** One conditional write, as data, so that it can be sent again as it was. */
 export interface Write {
@@ -80,6 +80,15 @@ export async function mustWrite(bench: Bench, write: Write): Promise<Written> {
   return outcome;
 }
 
+/** A new record, known to be written. */
+export async function newRecord(
+  bench: Bench,
+): Promise<{ readonly name: string; readonly bytes: Uint8Array; readonly version: Version }> {
+  const write = { store: bench.store, name: bench.name(), bytes: newBody() };
+  const { version } = await mustWrite(bench, write);
+  return { name: write.name, bytes: write.bytes, version };
+}
+
 /** The write is refused, and a read finds the record as `before` (`undefined`: none). */
 export async function mustRefuse(bench: Bench, write: Write, before: Uint8Array | undefined): Promise<void> {
   const outcome = await decide(bench, write);
@@ -102,7 +111,7 @@ export async function mustRead(
 ): Promise<StoredRecord | undefined> {
   const record = await readOf(store, name);
   if (bytes === undefined) {
-    assert.equal(record, undefined, `there should be no record ${JSON.stringify(name)}`);
+    assert.ok(record === undefined, `there is a record ${JSON.stringify(name)}, and should be none`);
     return undefined;
   }
   assert.ok(record !== undefined, `there is no record ${JSON.stringify(name)}, though it was written`);
@@ -153,16 +162,18 @@ export function sameBytes(a: Uint8Array, b: Uint8Array): boolean {
 /** Pauses that grow, up to the harness's patience: what a service may put off it may not put off for ever. */
 export class Patience {
   readonly #until: number;
+  readonly #pauseMaxMs: number;
   #pauseMs = 2;
 
-  constructor(bench: Bench) {
+  constructor(bench: Bench, pauseMaxMs: number = 1_000) {
     this.#until = performance.now() + bench.patienceMs;
+    this.#pauseMaxMs = pauseMaxMs;
   }
 
   async pause(complaint: () => string): Promise<void> {
     if (performance.now() > this.#until) assert.fail(complaint());
     await sleep(Math.random() * this.#pauseMs);
-    this.#pauseMs = Math.min(this.#pauseMs * 2, 1_000);
+    this.#pauseMs = Math.min(this.#pauseMs * 2, this.#pauseMaxMs);
   }
 }
 

@@ -22,8 +22,8 @@ export interface Bench {
   inject(fault: HarnessFault, on: "write" | "read"): Promise<void>;
   heal(): Promise<void>;
   land(): Promise<void>;
-  /** A store of its own, which the test closes. */
-  openAnother(): Promise<ConditionalStore>;
+  /** A store for one test alone. `release` gives it back to the harness. */
+  openAnother(): Promise<{ readonly store: ConditionalStore; release(): Promise<void> }>;
   /** Records that the rest of a test could not run on this store. */
   notRun(why: string): void;
 }
@@ -66,7 +66,10 @@ export class BenchKeeper<S extends ConditionalStore> {
       inject: async (fault, on) => faults().inject(first, fault, on),
       heal: async () => harness.faults?.heal(first),
       land: async () => faults().land?.(first),
-      openAnother: async () => checkedStore("open", await harness.open()),
+      openAnother: async () => {
+        const store = checkedStore("open", await named("open", () => harness.open()));
+        return { store, release: () => this.#close(store) };
+      },
       notRun,
     };
   }

@@ -54,6 +54,7 @@ function collectingRunner(): Collected {
     it: (title, body) => tests.push({ title, body }),
     before: (body) => befores.push(body),
     after: (body) => afters.push(body),
+    print: () => undefined,
   };
   return { runner, tests, befores, afters };
 }

@@ -10,6 +10,8 @@ export interface ConformanceRunner {
   before?(body: () => Promise<void>): unknown;
   /** Without it the stores are closed by a last test of the suite, which a filter on titles can leave out. */
   after?(body: () => Promise<void>): unknown;
+  /** Where the tests that did not run are named, a line each, when the suite ends. By default `console.log`. */
+  print?(line: string): void;
 }
 
 /** How the suite gets hold of the store under test, and of what is around it. */

@@ -52,7 +52,11 @@ export class Suite<S extends ConditionalStore> {
     if (unknownGap !== undefined)
       throw new Error(`the harness names a gap that is no test: ${JSON.stringify(unknownGap)}`);
     const end = async (): Promise<void> => {
-      for (const { title, why } of this.notRun) console.log(`not run: "${title}": ${why}`);
+      for (const { title, why } of this.notRun) {
+        const line = `not run: "${title}": ${why}`;
+        if (this.#runner.print === undefined) console.log(line);
+        else this.#runner.print(line);
+      }
       await this.#keeper.close();
     };
     if (this.#runner.after === undefined) this.#runner.it("ends: what was opened can be closed", end);

@@ -2,9 +2,10 @@ import assert from "node:assert/strict";
 
 import { toVersion, type ConditionalStore, type Version } from "@firstwrite/core";
 
-import { mustRead, mustRefuse, mustWrite, rejection, send, sendUntilTaken } from "../answers.ts";
+import { mustRead, mustRefuse, mustWrite, newRecord, rejection, send, sendUntilTaken } from "../answers.ts";
 import { newBody, type Bench } from "../bench.ts";
 import type { Suite } from "../suite.ts";
+import { inParallel, thousand, thousandRecords } from "../thousand.ts";
 
 /** One register per name: what `create`, `replace` and `read` say of it, one call after the other. */
 export function writeRules<S extends ConditionalStore>(suite: Suite<S>): void {
@@ -21,14 +22,14 @@ export function writeRules<S extends ConditionalStore>(suite: Suite<S>): void {
 
     suite.test("create is refused where there is a record, and changes nothing", async (bench) => {
       const { store } = bench;
-      const { name, bytes } = await written(bench);
+      const { name, bytes } = await newRecord(bench);
       for (let again = 0; again < 3; again += 1) {
         await mustRefuse(bench, { store, name, bytes: newBody() }, bytes);
       }
     });
 
     suite.test("create is refused where there is a record, at the second client too", async (bench) => {
-      const { name, bytes } = await written(bench);
+      const { name, bytes } = await newRecord(bench);
       await mustRefuse(bench, { store: bench.second, name, bytes: newBody() }, bytes);
       await mustRead(bench.store, name, bytes);
     });
@@ -44,9 +45,9 @@ export function writeRules<S extends ConditionalStore>(suite: Suite<S>): void {
       "a refused create spoils nothing: the next writes are decided by their own conditions",
       async (bench) => {
         const { store } = bench;
-        const { name, bytes, version } = await written(bench);
+        const { name, bytes, version } = await newRecord(bench);
         await mustRefuse(bench, { store, name, bytes: newBody() }, bytes);
-        await written(bench);
+        await newRecord(bench);
         const next = newBody();
         await mustWrite(bench, { store, name, expected: version, bytes: next });
         await mustRead(store, name, next);
@@ -55,14 +56,14 @@ export function writeRules<S extends ConditionalStore>(suite: Suite<S>): void {
 
     suite.test("replace stores a record at the version that `written` gave", async (bench) => {
       const { store } = bench;
-      const { name, version } = await written(bench);
+      const { name, version } = await newRecord(bench);
       const next = newBody();
       await mustWrite(bench, { store, name, expected: version, bytes: next });
       await mustRead(store, name, next);
     });
 
     suite.test("replace stores a record at the version that a read gave, at either client", async (bench) => {
-      const { name, bytes } = await written(bench);
+      const { name, bytes } = await newRecord(bench);
       let record = await mustRead(bench.second, name, bytes);
       for (const store of [bench.store, bench.second, bench.store]) {
         const next = newBody();
@@ -73,7 +74,7 @@ export function writeRules<S extends ConditionalStore>(suite: Suite<S>): void {
 
     suite.test("replace at a stale version is refused, and changes nothing", async (bench) => {
       const { store } = bench;
-      const { name, bytes: first, version: stale } = await written(bench);
+      const { name, bytes: first, version: stale } = await newRecord(bench);
       const { version: alsoStale } = await mustRead(store, name, first);
       const second = newBody();
       await mustWrite(bench, { store, name, expected: stale, bytes: second });
@@ -85,7 +86,7 @@ export function writeRules<S extends ConditionalStore>(suite: Suite<S>): void {
 
     suite.test("every earlier version is refused, however many writes ago", async (bench) => {
       const { store } = bench;
-      const first = await written(bench);
+      const first = await newRecord(bench);
       const versions = [first.version];
       let bytes = first.bytes;
       for (let count = 1; count <= 20; count += 1) {
@@ -100,7 +101,7 @@ export function writeRules<S extends ConditionalStore>(suite: Suite<S>): void {
 
     suite.test("a rewrite of the same size, at once, is seen under a version of its own", async (bench) => {
       const { store } = bench;
-      const { name, bytes, version } = await written(bench);
+      const { name, bytes, version } = await newRecord(bench);
       const before = await mustRead(store, name, bytes);
       const next = newBody();
       const rewritten = await mustWrite(bench, { store, name, expected: version, bytes: next });
@@ -111,20 +112,20 @@ export function writeRules<S extends ConditionalStore>(suite: Suite<S>): void {
 
     suite.test("replace of a missing record is refused, and writes nothing", async (bench) => {
       const { store } = bench;
-      const { version } = await written(bench);
+      const { version } = await newRecord(bench);
       await mustRefuse(bench, { store, name: bench.name(), expected: version, bytes: newBody() }, undefined);
     });
 
     suite.test("a version of another record is refused, however alike their histories", async (bench) => {
       const { store } = bench;
-      const one = await written(bench);
-      const other = await written(bench);
+      const one = await newRecord(bench);
+      const other = await newRecord(bench);
       await mustRefuse(bench, { store, name: one.name, expected: other.version, bytes: newBody() }, one.bytes);
       await mustRefuse(bench, { store, name: other.name, expected: one.version, bytes: newBody() }, other.bytes);
     });
 
     suite.test("a version that no store gave is never written at", async (bench) => {
-      const { name, bytes } = await written(bench);
+      const { name, bytes } = await newRecord(bench);
       for (const expected of strangeVersions) {
         await mustNotWriteAt(bench, name, expected, bytes);
         await mustNotWriteAt(bench, bench.name(), expected, undefined);
@@ -139,23 +140,16 @@ export function writeRules<S extends ConditionalStore>(suite: Suite<S>): void {
       assert.ok(answered >= 6, `of 8 creates on names of their own ${answered} were answered \`written\``);
     });
 
-    // A content-hash ETag, a counter that wraps, a lossy sharding of names: each would show among this many.
-    suite.test("no acknowledged write is lost: 1,024 records are all there", async (bench) => {
+    suite.test(`no acknowledged write is lost: ${thousand} records are all there`, async (bench) => {
+      const { bodies } = await thousandRecords(bench);
+      const all = [...bodies];
       const stores = [bench.store, bench.second];
-      await inParallel(32, 1_024, async (index) => {
-        const store = stores[index % 2] ?? bench.store;
-        const write = { store, name: bench.name(), bytes: newBody() };
-        await mustWrite(bench, write);
-        await mustRead(store, write.name, write.bytes);
+      await inParallel(32, all.length, async (index) => {
+        const [name, bytes] = all[index] ?? assert.fail("a record of the thousand");
+        await mustRead(stores[index % 2] ?? bench.store, name, bytes);
       });
     });
   });
-}
-
-async function written(bench: Bench): Promise<{ name: string; bytes: Uint8Array; version: Version }> {
-  const write = { store: bench.store, name: bench.name(), bytes: newBody() };
-  const { version } = await mustWrite(bench, write);
-  return { name: write.name, bytes: write.bytes, version };
 }
 
 /** What a wildcard, another service, a parser that is too kind or a header with a line break would make of a version. */
@@ -201,15 +195,4 @@ function lastOf<T>(items: readonly T[]): T {
   const last = items.at(-1);
   if (last === undefined) throw new RangeError("an empty list has no last item");
   return last;
-}
-
-async function inParallel(width: number, count: number, run: (index: number) => Promise<void>): Promise<void> {
-  let next = 0;
-  const worker = async (): Promise<void> => {
-    while (next < count) {
-      next += 1;
-      await run(next);
-    }
-  };
-  await Promise.all(Array.from({ length: width }, worker));
 }
