@@ -81,9 +81,7 @@ export class SingleFlight<Result> {
 
   #start(key: string, endsAtMs: number, start: (life: FlightLife) => Promise<Result>): Flight<Result> {
     const end = new AbortController();
-    const cancelTimer = this.#runtime.setTimer(endsAtMs - this.#runtime.monotonicMs(), () =>
-      end.abort(flightEnded),
-    );
+    const cancelTimer = this.#runtime.setTimer(endsAtMs - this.#runtime.monotonicMs(), () => end.abort(flightEnded));
     const flight: Flight<Result> = {
       end,
       outcome: start({ signal: end.signal, endsAtMs }).finally(() => {

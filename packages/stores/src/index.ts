@@ -1,1 +1,1 @@
-export {};
+export { openStore } from "./open-store.ts";

@@ -6,15 +6,7 @@ import { Tasks, type Submission, type SubmitOptions } from "@firstwrite/tasks";
 
 const HOUR_MS = 3_600_000;
 const input = { amount: 5 };
-const everyFault: Fault[] = [
-  "lostRequest",
-  "lostReply",
-  "landsLate",
-  "heldReply",
-  "crashBefore",
-  "crashAfter",
-  "contended",
-];
+const faults: Fault[] = ["lostRequest", "lostReply", "landsLate", "crashBefore", "crashAfter", "contended"];
 
 interface Plan {
   readonly producers: number;
@@ -27,7 +19,9 @@ interface Plan {
 function scenario({ producers, faultsMax, jumpsMs = [], submit = {} }: Plan): Scenario<Submission> {
   return {
     callers: producers,
-    faults: everyFault,
+    interchangeable: true,
+    // While time stands still, a reply held back is no more than a caller that is slow to send its next request.
+    faults: jumpsMs.length > 0 ? [...faults, "heldReply"] : faults,
     faultsMax,
     jumpsMs,
     start: ({ store, runtime }) =>
@@ -108,25 +102,31 @@ function text(value: Json | undefined): string {
 }
 
 describe("tasks, every schedule", () => {
+  const toTheExpiry = [23.5 * HOUR_MS, 0.75 * HOUR_MS];
   const plans: Record<string, Plan> = {
     "two producers, two faults": { producers: 2, faultsMax: 2 },
-    "two producers, two faults, two phases": { producers: 2, faultsMax: 2, submit: { phases: 2 } },
+    "two producers, one fault, two phases (T7)": { producers: 2, faultsMax: 1, submit: { phases: 2 } },
     "three producers, one fault": { producers: 3, faultsMax: 1 },
-    "three producers, one fault, two phases": { producers: 3, faultsMax: 1, submit: { phases: 2 } },
+    "two producers, one fault, the expiry (T8)": { producers: 2, faultsMax: 1, jumpsMs: [24 * HOUR_MS + 1] },
     "two producers, one fault, a stall to just before the expiry, then one across it (T5)": {
       producers: 2,
       faultsMax: 1,
-      jumpsMs: [23.5 * HOUR_MS, 0.75 * HOUR_MS],
+      jumpsMs: toTheExpiry,
     },
-    "two producers, one fault, the expiry (T8)": { producers: 2, faultsMax: 1, jumpsMs: [24 * HOUR_MS + 1] },
   };
-  for (const [title, plan] of Object.entries(plans)) {
+  // Minutes each: `pnpm explore`.
+  const large: Record<string, Plan> = {
+    "two producers, two faults, two phases": { producers: 2, faultsMax: 2, submit: { phases: 2 } },
+    "three producers, one fault, two phases": { producers: 3, faultsMax: 1, submit: { phases: 2 } },
+    "two producers, two faults, the expiry": { producers: 2, faultsMax: 2, jumpsMs: [24 * HOUR_MS + 1] },
+  };
+  const chosen = process.env["FIRSTWRITE_EXPLORE"] === "full" ? { ...plans, ...large } : plans;
+  for (const [title, plan] of Object.entries(chosen)) {
     it(title, async function () {
-      this.timeout(600_000);
-      const startedAt = performance.now();
+      this.timeout(0);
       const { schedules, states } = await explore(scenario(plan));
-      console.log(`      ${schedules} schedules, ${states} states (${Math.round(performance.now() - startedAt)} ms)`);
-      assert.ok(schedules > 100);
+      console.log(`      ${schedules} schedules, ${states} states`);
+      assert.ok(schedules > 1000, "the exploration was not cut short");
     });
   }
 });

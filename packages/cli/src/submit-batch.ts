@@ -1,0 +1,151 @@
+import { IdempotencyConflictError, InvalidArgumentError, StoreError } from "@firstwrite/core";
+import type { Tasks } from "@firstwrite/tasks";
+import { SingleBar } from "cli-progress";
+import Table from "cli-table3";
+
+import { checkBatch, readBatch, type BatchLine } from "./batch-file.ts";
+import { exitCode, type ExitCode } from "./exit-code.ts";
+import { describeError, withTasks } from "./store-option.ts";
+
+export interface BatchArguments {
+  readonly concurrency: number;
+  readonly json?: boolean;
+  readonly store?: string;
+}
+
+/** What became of the lines. */
+export interface BatchSummary {
+  readonly lines: number;
+  /** Tasks that this run made. */
+  created: number;
+  /** Tasks that were there already. */
+  found: number;
+  /** Tasks whose keys an earlier producer took and then died; made by this run, with the same ID. */
+  recovered: number;
+  /** Keys used before for something else: nothing was written. */
+  conflicts: number;
+  failed: number;
+  /** Lines not come to when the run was stopped. */
+  notSent: number;
+}
+
+const FAULTS_SHOWN = 10;
+
+/**
+ * Submits every line of the file, a few at a time. Stopped at any point and started again it ends with the same tasks.
+ * The table goes to standard output, or with `json` one JSON object; progress and faults go to standard error.
+ */
+export async function submitBatch(path: string, options: BatchArguments): Promise<ExitCode> {
+  if (!Number.isSafeInteger(options.concurrency) || options.concurrency < 1 || options.concurrency > 256) {
+    throw new InvalidArgumentError("the concurrency must be a whole number from 1 to 256");
+  }
+  const lines = await checkBatch(path);
+  const stop = stopOnSignal();
+  const run = new BatchRun(lines);
+  try {
+    await withTasks(options.store, async (tasks) => {
+      const rest = readBatch(path);
+      const worker = async (): Promise<void> => {
+        while (!stop.requested) {
+          const next = await rest.next();
+          if (next.done === true) return;
+          await run.submit(tasks, next.value);
+        }
+      };
+      await Promise.all(Array.from({ length: options.concurrency }, worker));
+    });
+  } finally {
+    run.end();
+    stop.forget();
+  }
+  report(run, options.json === true);
+  if (run.summary.notSent > 0) return exitCode.interrupted;
+  return run.summary.failed > 0 ? exitCode.failed : exitCode.ok;
+}
+
+class BatchRun {
+  readonly summary: BatchSummary;
+  readonly faults: string[] = [];
+  readonly #bar: SingleBar | undefined;
+
+  constructor(lines: number) {
+    this.summary = { lines, created: 0, found: 0, recovered: 0, conflicts: 0, failed: 0, notSent: lines };
+    if (!process.stderr.isTTY) return;
+    this.#bar = new SingleBar({
+      stream: process.stderr,
+      format: "{bar} {percentage}% | {value}/{total} lines | {eta_formatted}",
+    });
+    this.#bar.start(lines, 0);
+  }
+
+  async submit(tasks: Tasks, line: BatchLine): Promise<void> {
+    const { summary } = this;
+    try {
+      const { created, recovered } = await tasks.submit(line.type, line.input, {
+        idempotencyKey: line.key,
+        scope: line.scope,
+        ttlDays: line.ttlDays,
+      });
+      if (created) summary.created += 1;
+      else if (recovered) summary.recovered += 1;
+      else summary.found += 1;
+    } catch (error) {
+      if (IdempotencyConflictError.is(error)) summary.conflicts += 1;
+      else summary.failed += 1;
+      this.faults.push(`line ${line.number}: ${describeError(error)}`);
+      if (StoreError.is(error) && (error.code === "PERMISSION_DENIED" || error.code === "UNSUPPORTED")) {
+        // Every other line would fail the same way.
+        summary.notSent -= 1;
+        this.end();
+        throw error;
+      }
+    }
+    summary.notSent -= 1;
+    this.#bar?.increment();
+  }
+
+  end(): void {
+    this.#bar?.stop();
+  }
+}
+
+function report({ summary, faults }: BatchRun, json: boolean): void {
+  for (const fault of faults.slice(0, FAULTS_SHOWN)) console.error(fault);
+  if (faults.length > FAULTS_SHOWN) console.error(`… and ${faults.length - FAULTS_SHOWN} more`);
+  if (json) {
+    console.log(JSON.stringify({ ...summary, faults }, undefined, 2));
+    return;
+  }
+  const table = new Table({ colAligns: ["left", "right"], style: { head: [], border: [] } });
+  table.push(
+    ["lines", summary.lines],
+    ["new tasks", summary.created],
+    ["found", summary.found],
+    ["made by recovery", summary.recovered],
+    ["conflicts", summary.conflicts],
+    ["failed", summary.failed],
+    ["not sent", summary.notSent],
+  );
+  console.log(table.toString());
+}
+
+/** The first Ctrl-C or SIGTERM lets what is under way end; a second one ends the process as usual. */
+function stopOnSignal(): { readonly requested: boolean; forget(): void } {
+  const state = { requested: false };
+  const request = (): void => {
+    state.requested = true;
+    forget();
+  };
+  const forget = (): void => {
+    process.off("SIGINT", request);
+    process.off("SIGTERM", request);
+  };
+  process.on("SIGINT", request);
+  process.on("SIGTERM", request);
+  return {
+    get requested() {
+      return state.requested;
+    },
+    forget,
+  };
+}
