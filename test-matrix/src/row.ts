@@ -6,7 +6,10 @@ export interface Row {
   readonly name: string;
   /** The store under test, as `@firstwrite/stores` calls it. */
   readonly store: "memory" | "sqlite" | "s3";
-  /** Whether {@link Provisioned.openSecond} is there; suites ask before anything is provisioned. */
+  /**
+   * Whether others than the first client reach its records, so that {@link Provisioned.openSecond} and
+   * {@link Provisioned.url} are there. Suites ask before anything is provisioned.
+   */
   readonly second: boolean;
   /** Tests of the conformance suite that this server is known not to pass, by title, with the reason. */
   readonly gaps?: Readonly<Record<string, string>>;
@@ -23,7 +26,7 @@ export interface Provisioned {
   open(): Promise<ConditionalStore>;
   /** A client of its own, where that is something else than the first again: another connection, another endpoint. */
   openSecond?(): Promise<ConditionalStore>;
-  /** The place as `openStore` of `@firstwrite/stores` takes it, where another process can use it. */
+  /** The place as `openStore` of `@firstwrite/stores` takes it. */
   readonly url?: string;
   /** Environment variables with which `url` works. */
   readonly env?: Readonly<Record<string, string>>;

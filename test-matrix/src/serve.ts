@@ -1,4 +1,4 @@
-/** `pnpm matrix:serve ROW`: starts the server of one row for people to use by hand, until Ctrl-C. */
+/** `pnpm matrix:serve ROW`: makes the place of one row, with its server, for people to use by hand, until Ctrl-C. */
 
 import { rowId } from "./row.ts";
 import { rows } from "./rows.ts";
@@ -12,7 +12,7 @@ if (row === undefined) {
   const provisioned = await row.provision();
   const { url, env } = provisioned;
   if (url === undefined) {
-    console.error(`${row.name} has no server: its records are for the process that opens it`);
+    console.error(`${row.name} has no URL: its records are for the process that opens it`);
     process.exitCode = 2;
   } else {
     const exports = Object.entries(env ?? {}).map(([name, value]) => `export ${name}=${value}`);
@@ -24,7 +24,12 @@ if (row === undefined) {
 
 function interrupted(): Promise<void> {
   return new Promise((resolve) => {
-    // What keeps the process running meanwhile is the server's pipe.
-    for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.once(signal, () => resolve());
+    const keepsRunning = setInterval(() => undefined, 60_000);
+    for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
+      process.once(signal, () => {
+        clearInterval(keepsRunning);
+        resolve();
+      });
+    }
   });
 }

@@ -2,9 +2,10 @@
 
 import type { ConditionalStore } from "@firstwrite/core";
 
-import type { Row } from "./row.ts";
+import type { Provisioned, Row } from "./row.ts";
 import { conformance } from "./suites/conformance.ts";
 import { tasks } from "./suites/tasks.ts";
+import { url } from "./suites/url.ts";
 
 /** A row as a suite gets it, before it is provisioned: what opens works once the suite's tests run. */
 export interface RowHarness {
@@ -12,6 +13,8 @@ export interface RowHarness {
   readonly open: () => Promise<ConditionalStore>;
   /** Only where the row has a second client. */
   readonly openSecond?: () => Promise<ConditionalStore>;
+  /** What was provisioned, once tests run. */
+  readonly place: () => Provisioned;
 }
 
 export interface MatrixSuite {
@@ -21,4 +24,4 @@ export interface MatrixSuite {
   register(harness: RowHarness): void;
 }
 
-export const suites: readonly MatrixSuite[] = [conformance, tasks];
+export const suites: readonly MatrixSuite[] = [conformance, tasks, url];

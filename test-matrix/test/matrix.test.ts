@@ -42,6 +42,7 @@ function runRow(row: Row): void {
     opened().openSecond?.() ?? fail(`${row.name} says that it has a second client, and has none`);
   const harness: RowHarness = {
     row,
+    place: opened,
     open: () => opened().open(),
     ...(row.second && { openSecond }),
   };

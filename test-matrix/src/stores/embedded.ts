@@ -16,6 +16,7 @@ export function provisionMemory(): Promise<Provisioned> {
 /** One file in a folder of its own; the second client is a second connection. */
 export async function provisionSqlite(): Promise<Provisioned> {
   const folder = await mkdtemp(join(tmpdir(), "firstwrite-sqlite-"));
-  const open = (): Promise<SqliteStore> => SqliteStore.open({ path: join(folder, "records.db") });
-  return { open, openSecond: open, close: () => rm(folder, { recursive: true, force: true }) };
+  const path = join(folder, "records.db");
+  const open = (): Promise<SqliteStore> => SqliteStore.open({ path });
+  return { open, openSecond: open, url: `sqlite:${path}`, close: () => rm(folder, { recursive: true, force: true }) };
 }

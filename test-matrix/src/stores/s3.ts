@@ -68,6 +68,7 @@ export async function provisionBucket(url: string): Promise<Provisioned> {
   return {
     open: () => clients.open(config),
     openSecond: () => clients.open(config),
+    url: `s3://${place.bucket}/${place.prefix}?${searchParams.toString()}`,
     async close() {
       clients.destroy();
       const admin = new S3Client(config);
