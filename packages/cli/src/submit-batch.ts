@@ -20,7 +20,7 @@ export interface BatchSummary {
   created: number;
   /** Tasks that were there already. */
   found: number;
-  /** Tasks whose keys an earlier producer took and then died; made by this run, with the same ID. */
+  /** Tasks of keys that another producer had taken without making the task; made by this run. */
   recovered: number;
   /** Keys used before for something else: nothing was written. */
   conflicts: number;

@@ -81,24 +81,18 @@ export interface HeldRecord {
 export async function reserveIn(session: StoreSession, attempt: ReservationAttempt): Promise<Reserved> {
   const backoff = new Backoff(session.runtime);
   let found = await lookBeforeWriting(session, attempt);
+  let lostBefore = false;
   for (;;) {
-    if (found !== undefined) {
-      const answer = judge(session, attempt, found);
-      if (answer !== undefined) return answer;
-    }
+    const answer = found && judge(session, attempt, found);
+    if (answer !== undefined) return answer;
+    // An overwrite was lost to a record that is stale again, or the record is gone: not in a tight loop.
+    if (lostBefore) await backoff.wait(session.signal);
     const address: RecordAddress = found?.address ?? attempt.address;
     const { record, value } = claim(session.runtime, attempt);
-    const settled: SettledWrite<IdempotencyRecord> = await settleRecord(
-      session,
-      address,
-      found?.stored.version,
-      record,
-    );
+    const settled = await settleRecord(session, address, found?.stored.version, record);
     if (settled.kind === "mine") return { value, created: true, held: heldRecord(address, record, settled) };
-    if (settled.kind === "other" && found !== undefined) await backoff.wait(session.signal);
+    lostBefore = found !== undefined || settled.kind === "absent";
     found = settled.kind === "other" ? { address, stored: settled.stored, record: settled.seen } : undefined;
-    // A record removed under our eyes: begin at the create, and not in a tight loop.
-    if (settled.kind === "absent") await backoff.wait(session.signal);
   }
 }
 

@@ -64,7 +64,7 @@ export interface Submission {
   readonly task: Task;
   /** The key was new, and this call took it. */
   readonly created: boolean;
-  /** The key was taken by a producer that died before it made the task; this call made it, with the same ID. */
+  /** The key was taken by another producer that had not made the task: it died, or was slower. This call made it. */
   readonly recovered: boolean;
 }
 

@@ -1,0 +1,193 @@
+/**
+ * An at-least-once stream: each webhook is sent one to four times, in any order, by four producer processes at once. One
+ * of them is killed by SIGKILL in mid-stream, and its share is sent again by the others, what it had answered too: a
+ * broker that lost the acknowledgements cannot know better.
+ */
+
+import { fork, type ChildProcess } from "node:child_process";
+import { once } from "node:events";
+
+import { isAnswer, type Answer, type Delivery } from "./messages.ts";
+import { webhooks } from "./webhooks.ts";
+
+/** What a stream came to. */
+export interface StreamReport {
+  /** Deliveries handed to a producer, those that a killed producer never answered included. */
+  attempts: number;
+  /** Of those, not answered: their producer was killed first. */
+  unanswered: number;
+  created: number;
+  recovered: number;
+  found: number;
+  conflicts: number;
+  failed: number;
+  /** Requests to the store that were counted in answers. */
+  requests: number;
+  readonly errors: string[];
+}
+
+const PRODUCERS = 4;
+/** Deliveries a producer has in hand at once. */
+const WINDOW = 8;
+/** The producer to kill, and after what part of its share. */
+const VICTIM = 0;
+const KILL_AFTER = 0.5;
+
+/** Sends the stream; `random` gives numbers in [0, 1). `onProgress` is told after each answer. */
+export async function sendStream(
+  storeUrl: string,
+  random: () => number,
+  onProgress: (answered: number, expected: number) => void,
+): Promise<StreamReport> {
+  const shares = deal(random);
+  const report: StreamReport = {
+    attempts: 0,
+    unanswered: 0,
+    created: 0,
+    recovered: 0,
+    found: 0,
+    conflicts: 0,
+    failed: 0,
+    requests: 0,
+    errors: [],
+  };
+  const producers = await Promise.all(shares.map((share) => Producer.start(storeUrl, share, report)));
+  const progress = (): void => {
+    const answered = producers.reduce((sum, { answered }) => sum + answered, 0);
+    onProgress(answered, answered + producers.reduce((sum, producer) => sum + producer.left, 0));
+  };
+  const [victim, ...others] = [producers[VICTIM], ...producers.filter((_, index) => index !== VICTIM)];
+  if (victim === undefined) throw new Error("there is no producer to kill");
+
+  const killInMidStream = async (): Promise<void> => {
+    const share = shares[VICTIM] ?? [];
+    await victim.runUntil(Math.floor(share.length * KILL_AFTER), progress);
+    await victim.kill();
+    // Dealt out to the others, who are still at their own.
+    share.forEach((delivery, index) => others[index % others.length]?.add(delivery));
+    for (const other of others) other.last();
+  };
+  await Promise.all([killInMidStream(), ...others.map((producer) => producer.run(progress))]);
+  return report;
+}
+
+/** Every webhook one to four times, shuffled, in equal shares. */
+function deal(random: () => number): Delivery[][] {
+  const stream = webhooks.flatMap((_, webhook) => Array.from({ length: 1 + Math.floor(random() * 4) }, () => webhook));
+  for (let last = stream.length - 1; last > 0; last -= 1) {
+    const other = Math.floor(random() * (last + 1));
+    [stream[last], stream[other]] = [stream[other] ?? 0, stream[last] ?? 0];
+  }
+  const deliveries = stream.map((webhook, delivery) => ({ delivery, webhook }));
+  return Array.from({ length: PRODUCERS }, (_, index) =>
+    deliveries.filter(({ delivery }) => delivery % PRODUCERS === index),
+  );
+}
+
+/** The broker's side of one producer process. */
+class Producer {
+  readonly #process: ChildProcess;
+  readonly #queue: Delivery[];
+  readonly #report: StreamReport;
+  #inHand = 0;
+  #isLast = false;
+  answered = 0;
+  #onAnswer: () => void = () => {};
+  #fail: (error: Error) => void = () => {};
+
+  static async start(storeUrl: string, share: readonly Delivery[], report: StreamReport): Promise<Producer> {
+    // A forked process gets this one's Node options, and with them the condition by which it finds the sources.
+    const child = fork(new URL("producer.ts", import.meta.url), [storeUrl], { execArgv: process.execArgv });
+    await Promise.race([
+      once(child, "message"),
+      once(child, "exit").then(([code]) => {
+        throw new Error(`a producer could not open the store (exit code ${String(code)}); its message is above`);
+      }),
+    ]);
+    return new Producer(child, share, report);
+  }
+
+  private constructor(child: ChildProcess, share: readonly Delivery[], report: StreamReport) {
+    this.#process = child;
+    this.#queue = [...share];
+    this.#report = report;
+    child.on("message", (message) => {
+      if (isAnswer(message)) this.#note(message);
+    });
+    child.on("exit", (code, signal) => {
+      if (signal !== "SIGKILL") this.#fail(new Error(`a producer ended by itself (${String(code ?? signal)})`));
+    });
+  }
+
+  /** Deliveries not answered yet. */
+  get left(): number {
+    return this.#queue.length + this.#inHand;
+  }
+
+  add(delivery: Delivery): void {
+    this.#queue.push(delivery);
+    this.#send();
+  }
+
+  /** Nothing will be added any more. */
+  last(): void {
+    this.#isLast = true;
+    this.#onAnswer();
+  }
+
+  /** Sends everything; resolves when all is answered and nothing can be added. */
+  async run(progress: () => void): Promise<void> {
+    await this.#until(() => this.#isLast && this.left === 0, progress);
+    this.#process.disconnect();
+    await once(this.#process, "exit");
+  }
+
+  /** Sends until `count` deliveries are answered. */
+  async runUntil(count: number, progress: () => void): Promise<void> {
+    await this.#until(() => this.answered >= count, progress);
+  }
+
+  async kill(): Promise<void> {
+    // Answers sent before the kill are still to be read after the exit.
+    const gone = Promise.all([once(this.#process, "exit"), once(this.#process, "disconnect")]);
+    this.#process.kill("SIGKILL");
+    await gone;
+    this.#report.unanswered += this.#inHand;
+    this.#queue.length = 0;
+    this.#inHand = 0;
+  }
+
+  #until(done: () => boolean, progress: () => void): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.#fail = reject;
+      this.#onAnswer = () => {
+        progress();
+        // Also when done: whoever is killed then has its hands full.
+        this.#send();
+        if (done()) resolve();
+      };
+      this.#onAnswer();
+    });
+  }
+
+  #send(): void {
+    while (this.#inHand < WINDOW) {
+      const delivery = this.#queue.shift();
+      if (delivery === undefined) return;
+      this.#inHand += 1;
+      this.#report.attempts += 1;
+      this.#process.send(delivery);
+    }
+  }
+
+  #note({ outcome, requests, error }: Answer): void {
+    const report = this.#report;
+    this.#inHand -= 1;
+    this.answered += 1;
+    report.requests += requests;
+    if (error !== undefined) report.errors.push(error);
+    if (outcome === "conflict") report.conflicts += 1;
+    else report[outcome] += 1;
+    this.#onAnswer();
+  }
+}

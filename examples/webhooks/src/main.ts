@@ -1,0 +1,123 @@
+/**
+ * The main job: an at-least-once stream of real webhooks becomes one task each, with a producer killed in mid-stream.
+ * Exits with 1 when a single webhook has no task, two tasks or the wrong one.
+ */
+
+import { openStore } from "@firstwrite/stores";
+import { SingleBar } from "cli-progress";
+import Table from "cli-table3";
+import { Command } from "commander";
+
+import { sendStream, type StreamReport } from "./broker.ts";
+import { countTasks, verify, type Verdict } from "./verify.ts";
+import { webhooks } from "./webhooks.ts";
+
+const { store: storeUrl, seed } = new Command("pnpm start")
+  .description("send an at-least-once stream of webhooks, and check that each became one task")
+  .option(
+    "--store <url>",
+    "sqlite:PATH or s3://bucket/prefix?…",
+    process.env["FIRSTWRITE_STORE"] ?? "sqlite:.firstwrite/store.db",
+  )
+  .option(
+    "--seed <n>",
+    "plays the same stream again",
+    (text) => Number.parseInt(text, 10),
+    Math.floor(Math.random() * 2 ** 31),
+  )
+  .parse()
+  .opts<{ store: string; seed: number }>();
+
+process.exitCode = await main();
+
+async function main(): Promise<number> {
+  if (storeUrl.startsWith("memory:")) {
+    console.error("the producers are four processes, and memory: is one process's own: give sqlite:PATH or s3://…");
+    return 2;
+  }
+  const startedAt = performance.now();
+  console.log(
+    `${webhooks.length} webhooks, each sent one to four times by four processes, one of them killed (seed ${seed})`,
+  );
+  const store = await openStore(storeUrl);
+  try {
+    const before = await countTasks(store);
+    const report = await stream();
+    console.log("reading the store …");
+    const made = (await countTasks(store)) - before;
+    const verdict = await verify(store);
+    print(report, verdict, made, (performance.now() - startedAt) / 1000);
+    for (const error of report.errors.slice(0, 5)) console.error(error);
+    return verdict.lost + verdict.doubled + verdict.wrong + report.conflicts + report.failed === 0 ? 0 : 1;
+  } catch (error) {
+    console.error(error instanceof Error ? error.message : error);
+    return 1;
+  } finally {
+    await store.close?.();
+  }
+}
+
+async function stream(): Promise<StreamReport> {
+  const progress = startProgress();
+  try {
+    return await sendStream(storeUrl, seededRandom(seed), progress.update);
+  } finally {
+    progress.stop();
+  }
+}
+
+function print(report: StreamReport, verdict: Verdict, made: number, seconds: number): void {
+  const answered = report.attempts - report.unanswered;
+  const table = new Table({ colAligns: ["left", "right"], style: { head: [], border: [] } });
+  table.push(
+    ["webhooks", webhooks.length],
+    ["delivery attempts", report.attempts],
+    ["  of them cut off by SIGKILL", report.unanswered],
+    ["tasks in the store", verdict.tasks],
+    ["  new in this run", made],
+    ["  made by recovery", report.recovered],
+    ["duplicates suppressed", report.found],
+    ["conflicts", report.conflicts],
+    ["failed", report.failed],
+    ["requests to the store per attempt", (report.requests / answered).toFixed(2)],
+    ["webhooks lost", verdict.lost],
+    ["webhooks doubled", verdict.doubled],
+    ["wrong payloads", verdict.wrong],
+    ["seconds", seconds.toFixed(1)],
+  );
+  console.log(table.toString());
+}
+
+/** A bar on a terminal, a line at each quarter elsewhere. */
+function startProgress(): { update: (answered: number, expected: number) => void; stop: () => void } {
+  if (!process.stdout.isTTY) {
+    let quarter = 0;
+    const update = (answered: number, expected: number): void => {
+      const now = Math.floor((4 * answered) / expected);
+      if (now <= quarter) return;
+      quarter = now;
+      console.log(`${answered} of ${expected} deliveries answered`);
+    };
+    return { update, stop: () => {} };
+  }
+  const bar = new SingleBar({ format: "{bar} {percentage}% | {value}/{total} deliveries answered" });
+  bar.start(1, 0);
+  return {
+    update: (answered, expected) => {
+      bar.setTotal(expected);
+      bar.update(answered);
+    },
+    stop: () => bar.stop(),
+  };
+}
+
+/** xorshift32 (Marsaglia 2003): any seeded generator would do. */
+function seededRandom(seedOfRun: number): () => number {
+  let state = seedOfRun | 0 || 1;
+  return () => {
+    state ^= state << 13;
+    state ^= state >>> 17;
+    state ^= state << 5;
+    return (state >>> 0) / 2 ** 32;
+  };
+}
