@@ -58,7 +58,10 @@ describe("obtain", () => {
 
   it("says what is missing when the machine cannot install it", async () => {
     const missing = tool({ installer: "firstwrite-no-such-installer", install: never });
-    await assert.rejects(obtain(missing, env), /neither fake-tool nor firstwrite-no-such-installer/);
+    await assert.rejects(
+      obtain(missing, env),
+      /firstwrite-no-such-installer, which would install fake, is not in PATH/,
+    );
   });
 
   it("never takes the half of an installation that was killed for a whole one, and clears it away", async () => {

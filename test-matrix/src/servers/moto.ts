@@ -4,6 +4,7 @@
  */
 
 import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 
 import { obtain, runInstaller, type Tool } from "./obtain.ts";
 import { s3ServiceFromEnvironment, TEST_CREDENTIALS, type S3Service } from "./s3-endpoint.ts";
@@ -14,7 +15,8 @@ const VERSION = "5.2.5";
 const tool: Tool = {
   name: "moto",
   version: VERSION,
-  program: "moto_server",
+  // Not from PATH: moto-one-at-a-time.py has to be run by the Python that moto is installed for.
+  program: undefined,
   installer: "python3",
   installTakes: "half a minute",
   async install(folder) {
@@ -22,8 +24,10 @@ const tool: Tool = {
     const python = join(folder, "bin", "python");
     await runInstaller([python, "-m", "pip", "install", `moto[s3]==${VERSION}`, "flask", "flask-cors"]);
   },
-  // Not `bin/moto_server`: its first line names the folder it was installed in, and that has been renamed since.
-  installed: (folder) => [join(folder, "bin", "python"), "-m", "moto.server"],
+  installed: (folder) => [
+    join(folder, "bin", "python"),
+    fileURLToPath(new URL("moto-one-at-a-time.py", import.meta.url)),
+  ],
 };
 
 /** Starts moto, or takes the one that the environment variable `variable` names. */

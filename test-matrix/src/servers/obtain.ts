@@ -20,8 +20,8 @@ type Environment = Readonly<Record<string, string | undefined>>;
 export interface Tool {
   readonly name: string;
   readonly version: string;
-  /** What it is called in PATH. */
-  readonly program: string;
+  /** What it is called in PATH; `undefined` where one from there will not do. */
+  readonly program: string | undefined;
   /** The program that {@link install} begins with. */
   readonly installer: string;
   /** For the line printed before an installation: `two minutes`. */
@@ -34,7 +34,7 @@ export interface Tool {
 
 /** How `tool` is started on this machine. @throws {CannotRun} where it is not there and cannot be installed. */
 export async function obtain(tool: Tool, env: Environment = process.env): Promise<Command> {
-  const inPath = await findProgram(tool.program, env);
+  const inPath = tool.program === undefined ? undefined : await findProgram(tool.program, env);
   if (inPath !== undefined && (await works(inPath))) {
     console.log(`${tool.name}: ${inPath}, from PATH`);
     return [inPath];
@@ -53,7 +53,7 @@ export async function obtain(tool: Tool, env: Environment = process.env): Promis
 /** Installs beside `folder` and renames, so that a folder of that name is always a whole installation. */
 async function install(tool: Tool, folder: string, env: Environment): Promise<void> {
   if ((await findProgram(tool.installer, env)) === undefined) {
-    throw new CannotRun(`neither ${tool.program} nor ${tool.installer}, which would install it, is in PATH`);
+    throw new CannotRun(`${tool.installer}, which would install ${tool.name}, is not in PATH`);
   }
   const partial = `${folder}.partial-`;
   // Under the lock nobody else is installing, so what is there was left by a run that was killed.
