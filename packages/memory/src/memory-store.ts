@@ -105,6 +105,7 @@ export class MemoryStore implements ConditionalStore {
   }
 
   async *list(prefix: string, options: CallOptions = {}): AsyncGenerator<ListedObject, void, void> {
+    this.#throwIfAborted(options);
     for (const [name, { modifiedAt }] of Array.from(this.#entries)) {
       this.#throwIfAborted(options);
       if (name.startsWith(prefix)) yield { name, modifiedAt };

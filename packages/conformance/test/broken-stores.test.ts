@@ -1,0 +1,61 @@
+import assert from "node:assert/strict";
+
+import { checkConformance } from "@firstwrite/conformance";
+import { brokenStores, memoryHarness, soundClient, type BrokenStore } from "@firstwrite/conformance/broken";
+
+/** The meant test is run alone this often after the whole suite: a fault that is caught now and then is not caught. */
+const repeats = 5;
+/** A run mostly waits, so a few go on at once. */
+const width = 8;
+
+describe("stores broken on purpose", () => {
+  const examined = new Map(brokenStores.map((store) => [store, Promise.withResolvers<void>()]));
+  let caught = 0;
+
+  before(() => {
+    const waiting = [...examined];
+    const work = async (): Promise<void> => {
+      for (let next = waiting.shift(); next !== undefined; next = waiting.shift()) {
+        const [store, { promise, resolve, reject }] = next;
+        // Looked at by the store's own test, which may come later than the failure.
+        promise.catch(() => undefined);
+        await examine(store).then(resolve, reject);
+      }
+    };
+    void Promise.all(Array.from({ length: width }, work));
+  });
+
+  after(() => {
+    console.log(`${caught} of ${brokenStores.length} broken stores caught`);
+  });
+
+  it("are each caught for their fault: the same client without one passes everything, and nothing is left out", async () => {
+    const { failed, notRun } = await checkConformance(memoryHarness((service) => () => soundClient(service)));
+    assert.deepEqual(failed, []);
+    assert.deepEqual(notRun, []);
+  });
+
+  it("have names of their own", () => {
+    const names = brokenStores.map(({ name }) => name);
+    assert.deepEqual(names, [...new Set(names)]);
+  });
+
+  for (const store of brokenStores) {
+    it(`one that ${store.name} fails "${store.caughtBy}"`, async () => {
+      await examined.get(store)?.promise;
+      caught += 1;
+    });
+  }
+});
+
+async function examine({ caughtBy, clientsOf }: BrokenStore): Promise<void> {
+  const { failed, passed } = await checkConformance(memoryHarness(clientsOf));
+  const titles = failed.map(({ title }) => title);
+  assert.ok([...titles, ...passed].includes(caughtBy), `the suite has no test "${caughtBy}"`);
+  assert.ok(titles.includes(caughtBy), `it passes; what failed is: ${titles.join(", ") || "nothing"}`);
+  for (let again = 0; again < repeats; again += 1) {
+    const alone = await checkConformance(memoryHarness(clientsOf), { only: [caughtBy] });
+    const failedAlone = alone.failed.map(({ title }) => title);
+    assert.deepEqual(failedAlone, [caughtBy], "it is caught now and then");
+  }
+}

@@ -1,7 +1,0 @@
-import assert from "node:assert/strict";
-
-describe("conformance", () => {
-  it("loads", () => {
-    assert.ok(true);
-  });
-});

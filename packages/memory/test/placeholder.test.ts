@@ -1,7 +1,0 @@
-import assert from "node:assert/strict";
-
-describe("memory", () => {
-  it("loads", () => {
-    assert.ok(true);
-  });
-});
