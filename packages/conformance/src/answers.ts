@@ -159,6 +159,15 @@ export function sameBytes(a: Uint8Array, b: Uint8Array): boolean {
   return Buffer.compare(a, b) === 0;
 }
 
+/**
+ * Lets `ms` milliseconds pass in short steps, so that what is due meanwhile happens before the last of them even where
+ * something holds the event loop up: of two timers that are both late, Node may fire the later first.
+ */
+export async function letPass(ms: number): Promise<void> {
+  const stepMs = 10;
+  for (let left = ms; left > 0; left -= stepMs) await sleep(Math.min(stepMs, left));
+}
+
 /** Pauses that grow, up to the harness's patience: what a service may put off it may not put off for ever. */
 export class Patience {
   readonly #until: number;

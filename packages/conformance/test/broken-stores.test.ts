@@ -3,26 +3,19 @@ import assert from "node:assert/strict";
 import { checkConformance } from "@firstwrite/conformance";
 import { brokenStores, memoryHarness, soundClient, type BrokenStore } from "@firstwrite/conformance/broken";
 
+import { startAll } from "./pool.ts";
+
 /** The meant test is run alone this often after the whole suite: a fault that is caught now and then is not caught. */
 const repeats = 5;
-/** A run mostly waits, so a few go on at once. */
-const width = 8;
 
-describe("stores broken on purpose", () => {
-  const examined = new Map(brokenStores.map((store) => [store, Promise.withResolvers<void>()]));
+describe("stores broken on purpose", function () {
+  // A test may have to wait for the runs of others.
+  this.timeout(60_000);
+  let examined: (store: BrokenStore) => Promise<void>;
   let caught = 0;
 
   before(() => {
-    const waiting = [...examined];
-    const work = async (): Promise<void> => {
-      for (let next = waiting.shift(); next !== undefined; next = waiting.shift()) {
-        const [store, { promise, resolve, reject }] = next;
-        // Looked at by the store's own test, which may come later than the failure.
-        promise.catch(() => undefined);
-        await examine(store).then(resolve, reject);
-      }
-    };
-    void Promise.all(Array.from({ length: width }, work));
+    examined = startAll(brokenStores, examine);
   });
 
   after(() => {
@@ -42,7 +35,7 @@ describe("stores broken on purpose", () => {
 
   for (const store of brokenStores) {
     it(`one that ${store.name} fails "${store.caughtBy}"`, async () => {
-      await examined.get(store)?.promise;
+      await examined(store);
       caught += 1;
     });
   }

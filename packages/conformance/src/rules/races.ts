@@ -202,7 +202,10 @@ async function settleAfterATakeover(bench: Bench): Promise<void> {
   const claim = async (): Promise<WriteOutcome> => {
     const first = await sendUntilTaken(bench, owner);
     // Without an answer there is no version to test; but the other waits for the record.
-    for (let last = first; last.kind === "unknown";) last = await sendUntilTaken(bench, owner);
+    const patience = new Patience(bench);
+    for (let last = first; last.kind === "unknown"; last = await sendUntilTaken(bench, owner)) {
+      await patience.pause(() => `create(${JSON.stringify(name)}) stayed \`unknown\``);
+    }
     return first;
   };
   const [outcome, taken] = await Promise.all([claim(), takeOver()]);
