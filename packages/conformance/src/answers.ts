@@ -116,10 +116,10 @@ export async function mustRead(
   }
   assert.ok(record !== undefined, `there is no record ${JSON.stringify(name)}, though it was written`);
   assert.ok(record.bytes instanceof Uint8Array, "`bytes` is a Uint8Array");
-  assert.ok(
-    sameBytes(record.bytes, bytes),
-    `the record ${JSON.stringify(name)} is not what was written: ${difference(record.bytes, bytes)}`,
-  );
+  if (!sameBytes(record.bytes, bytes)) {
+    const how = difference(record.bytes, bytes);
+    assert.fail(`the record ${JSON.stringify(name)} is not what was written: ${how}`);
+  }
   return record;
 }
 

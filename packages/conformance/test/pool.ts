@@ -12,6 +12,6 @@ export function startAll<T>(items: readonly T[], run: (item: T) => Promise<void>
       await run(item).then(resolve, reject);
     }
   };
-  void Promise.all(Array.from({ length: 6 }, work));
+  void Promise.all(Array.from({ length: 8 }, work));
   return (item) => all.get(item)?.promise ?? Promise.reject(new Error("this item was not started"));
 }
