@@ -116,10 +116,10 @@ export async function mustRead(
   }
   assert.ok(record !== undefined, `there is no record ${JSON.stringify(name)}, though it was written`);
   assert.ok(record.bytes instanceof Uint8Array, "`bytes` is a Uint8Array");
-  assert.ok(
-    sameBytes(record.bytes, bytes),
-    `the record ${JSON.stringify(name)} is not what was written: ${difference(record.bytes, bytes)}`,
-  );
+  if (!sameBytes(record.bytes, bytes)) {
+    const how = difference(record.bytes, bytes);
+    assert.fail(`the record ${JSON.stringify(name)} is not what was written: ${how}`);
+  }
   return record;
 }
 
@@ -157,6 +157,15 @@ export async function rejection(
 
 export function sameBytes(a: Uint8Array, b: Uint8Array): boolean {
   return Buffer.compare(a, b) === 0;
+}
+
+/**
+ * Lets `ms` milliseconds pass in short steps, so that what is due meanwhile happens before the last of them even where
+ * something holds the event loop up: of two timers that are both late, Node may fire the later first.
+ */
+export async function letPass(ms: number): Promise<void> {
+  const stepMs = 10;
+  for (let left = ms; left > 0; left -= stepMs) await sleep(Math.min(stepMs, left));
 }
 
 /** Pauses that grow, up to the harness's patience: what a service may put off it may not put off for ever. */

@@ -77,10 +77,11 @@ export class BenchKeeper<S extends ConditionalStore> {
   async close(): Promise<void> {
     const opened = this.#opened;
     this.#opened = undefined;
-    if (opened === undefined) return;
-    const { first, second } = await opened;
-    await this.#close(first);
-    if (this.#harness.openSecond !== undefined) await this.#close(second);
+    // What could not be opened was reported by every test, and needs no closing.
+    const stores = await opened?.catch(() => undefined);
+    if (stores === undefined) return;
+    await this.#close(stores.first);
+    if (this.#harness.openSecond !== undefined) await this.#close(stores.second);
   }
 
   async #open(): Promise<{ first: S; second: ConditionalStore }> {

@@ -252,8 +252,9 @@ export const brokenAnswers: readonly BrokenStore[] = [
     (sound) =>
       bothWrites(async (name, bytes, expected, options) => {
         const outcome = await forward(sound, name, bytes, expected, options);
+        if (options?.signal === undefined) return outcome;
         await sleep(2);
-        if (options?.signal?.aborted === true) throw unavailable(sound.traits);
+        if (options.signal.aborted) throw unavailable(sound.traits);
         return outcome;
       }),
   ),
@@ -263,9 +264,10 @@ export const brokenAnswers: readonly BrokenStore[] = [
     "a write aborted in flight is answered as it ended, or `unknown`; rejected, it never lands",
     (sound) =>
       bothWrites(async (name, bytes, expected, options) => {
+        if (options?.signal === undefined) return forward(sound, name, bytes, expected, options);
         const kept = Uint8Array.from(bytes);
         await sleep(2);
-        if (options?.signal?.aborted !== true) return forward(sound, name, kept, expected, options);
+        if (!options.signal.aborted) return forward(sound, name, kept, expected, options);
         void sleep(20).then(() => forward(sound, name, kept, expected));
         throw unavailable(sound.traits);
       }),

@@ -120,6 +120,18 @@ export const brokenConditions: readonly BrokenStore[] = [
     }),
   ),
 
+  broken(
+    "writes a version into a header with its line breaks",
+    "a version that no store gave is never written at",
+    (sound) => ({
+      async replace(name, expected, bytes, options) {
+        const injected = /\r\nIf-None-Match: /.test(expected);
+        const outcome = await sound.replace(name, expected, bytes, options);
+        return injected && outcome.kind === "refused" ? sound.create(name, bytes, options) : outcome;
+      },
+    }),
+  ),
+
   brokenTogether(
     "gives a version again after other bytes",
     "every earlier version is refused, however many writes ago",

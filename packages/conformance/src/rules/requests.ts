@@ -1,9 +1,8 @@
 import assert from "node:assert/strict";
-import { setTimeout as sleep } from "node:timers/promises";
 
 import type { ConditionalStore } from "@firstwrite/core";
 
-import { newRecord, send } from "../answers.ts";
+import { letPass, newRecord, send } from "../answers.ts";
 import { newBody } from "../bench.ts";
 import type { Suite } from "../suite.ts";
 
@@ -53,7 +52,7 @@ export function requestRules<S extends ConditionalStore>(suite: Suite<S>): void 
             kinds.push(kind);
             await bench.heal();
           }
-          await sleep(50);
+          await letPass(50);
           const sent = (await bench.requests()) - before;
           assert.ok(
             sent <= writes.length,

@@ -3,7 +3,7 @@ import { setImmediate as nextTurn, setTimeout as sleep } from "node:timers/promi
 
 import { StoreError, type ConditionalStore, type Version } from "@firstwrite/core";
 
-import { mustRead, mustWrite, newRecord, readOf, rejection, sameBytes, send, type Write } from "../answers.ts";
+import { letPass, mustRead, mustWrite, newRecord, readOf, rejection, sameBytes, send, type Write } from "../answers.ts";
 import { newBody, type Bench } from "../bench.ts";
 import type { Suite } from "../suite.ts";
 
@@ -49,7 +49,7 @@ export function signalRules<S extends ConditionalStore>(suite: Suite<S>): void {
           if ((await abortInFlight(bench, replace, bytes, when, wait)) === "rejected") rejected.push([replace, bytes]);
         }
         // A request that was sent after all would have landed by now.
-        if (rejected.length > 0) await sleep(100);
+        if (rejected.length > 0) await letPass(100);
         for (const [{ store, name }, before] of rejected) await mustRead(store, name, before);
       },
     );

@@ -168,6 +168,7 @@ const strangeVersions: readonly Version[] = [
   '"0", *',
   "0x10",
   "é",
+  '0"\r\nIf-None-Match: "*',
   '"00000000000000000000000000000000"',
   "v".repeat(5_000),
 ].map(toVersion);
