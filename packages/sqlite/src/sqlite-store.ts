@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto";
 import { mkdirSync } from "node:fs";
 import { dirname } from "node:path";
 import { DatabaseSync, type StatementSync } from "node:sqlite";
+import { setImmediate } from "node:timers/promises";
 
 import {
   checkObjectName,
@@ -142,7 +143,7 @@ export class SqliteStore implements ConditionalStore {
     { signal }: CallOptions,
     statement: (version: Version, at: number) => number | bigint,
   ): Promise<WriteOutcome> {
-    throwIfAborted(signal);
+    await turn(signal);
     try {
       const outcome = await whileBusy<WriteOutcome>(this.#busyTimeoutMs, signal, () => {
         const version = toVersion(randomUUID());
@@ -158,7 +159,7 @@ export class SqliteStore implements ConditionalStore {
   }
 
   async #read<Answer>({ signal }: CallOptions, statement: () => Answer): Promise<Answer> {
-    throwIfAborted(signal);
+    await turn(signal);
     try {
       const answer = await whileBusy(this.#busyTimeoutMs, signal, statement);
       if (answer !== busy) return answer;
@@ -188,6 +189,16 @@ function prepare(database: DatabaseSync): void {
        bytes BLOB NOT NULL
      )`,
   );
+}
+
+/**
+ * Lets the event loop turn. A statement is done when its promise is made, so that a caller who awaits one after another
+ * would otherwise keep timers, signals and sockets waiting for as long as it goes on.
+ */
+async function turn(signal: AbortSignal | undefined): Promise<void> {
+  throwIfAborted(signal);
+  await setImmediate();
+  throwIfAborted(signal);
 }
 
 function throwIfAborted(signal: AbortSignal | undefined): void {

@@ -58,6 +58,16 @@ describe("SqliteStore", () => {
     other.close();
   });
 
+  it("lets the event loop turn between calls: timers, signals and sockets do not starve", async () => {
+    const store = await open();
+    let turns = 0;
+    const turning = setInterval(() => (turns += 1), 0);
+    const calls = 200;
+    for (let index = 0; index < calls; index += 1) await store.create(`n${index}`, Buffer.from("x"));
+    clearInterval(turning);
+    assert.ok(turns > calls / 20, `${turns} turns in ${calls} calls`);
+  });
+
   it("never gives a version twice, though the bytes come back", async () => {
     const store = await open();
     const versions = new Set<string>();
@@ -108,7 +118,7 @@ describe("SqliteStore", () => {
       const store = await open({ busyTimeoutMs: 60_000 });
       const abort = new AbortController();
       const write = store.create("a", Buffer.from("x"), { signal: abort.signal });
-      abort.abort();
+      setTimeout(() => abort.abort(), 20);
       assert.deepEqual(await write, { kind: "contended" });
     });
   });
