@@ -10,7 +10,8 @@ declare const versionBrand: unique symbol;
 
 /**
  * What a store calls the state of a record: an ETag, a generation, a row's token. Opaque: never parsed, compared or
- * ordered by anyone but the store that gave it.
+ * ordered by anyone but the store that gave it. A version of one record fits no other record, and no other bytes of the
+ * same name, one that was removed and made again included.
  */
 export type Version = string & { readonly [versionBrand]: "Version" };
 
@@ -84,6 +85,13 @@ export interface CallOptions {
   readonly signal?: AbortSignal | undefined;
 }
 
+/** How a conditional delete ended; the kinds are those of a write. */
+export type RemoveOutcome =
+  | { readonly kind: "removed" }
+  | { readonly kind: "refused" }
+  | { readonly kind: "contended" }
+  | { readonly kind: "unknown"; readonly cause: unknown };
+
 /** One entry of {@link ConditionalStore.list}. */
 export interface ListedObject {
   readonly name: string;
@@ -138,6 +146,15 @@ export interface ConditionalStore {
    * a listing may be late where the three operations are not. Absent where the service has no listing.
    */
   list?(prefix: string, options?: CallOptions): AsyncIterable<ListedObject>;
+
+  /**
+   * Deletes the record if it is at `expected`; a missing record is `refused`. One request, as a write is. Some services
+   * take the condition and ignore it, so that nobody calls this who has not found out by trying that this one does not.
+   * Absent where the service has no conditional delete.
+   *
+   * @throws {StoreError} as {@link create}.
+   */
+  remove?(name: string, expected: Version, options?: CallOptions): Promise<RemoveOutcome>;
 
   /** Frees what the store opened itself (a file, a client it made); never what it was given. */
   close?(): Promise<void>;

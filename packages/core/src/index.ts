@@ -3,6 +3,7 @@ export {
   type CallOptions,
   type ConditionalStore,
   type ListedObject,
+  type RemoveOutcome,
   type StoredRecord,
   type StoreTraits,
   type Version,

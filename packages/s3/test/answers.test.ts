@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { toVersion, type StoreErrorCode, type WriteOutcome } from "@firstwrite/core";
-import type { Reply } from "./scripted-server.ts";
+import type { Reply } from "@firstwrite/conformance/wire";
 import { bench, bytes, date, found, rejectsWith, s3Error, stored, v1 } from "./setup.ts";
 
 type Sorted = WriteOutcome["kind"] | StoreErrorCode;

@@ -4,7 +4,7 @@ import { Readable } from "node:stream";
 import type { S3ClientConfig } from "@aws-sdk/client-s3";
 import { StoreError } from "@firstwrite/core";
 import { S3Store } from "@firstwrite/s3";
-import type { Answer } from "./scripted-server.ts";
+import type { Answer } from "@firstwrite/conformance/wire";
 import { bench, bytes, clientOf, found, rejectsWith, s3Error, stored, v1 } from "./setup.ts";
 import { sortReadFailure, sortWriteFailure } from "../src/sort-failure.ts";
 

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import type { ListedObject } from "@firstwrite/core";
 import { S3Store } from "@firstwrite/s3";
-import type { Answer, ReceivedRequest } from "./scripted-server.ts";
+import type { Answer, ReceivedRequest } from "@firstwrite/conformance/wire";
 import { bench, bytes, clientOf, date, found, modified, rejectsWith, s3Error, stored, v1 } from "./setup.ts";
 
 const bodies: readonly [title: string, body: Uint8Array][] = [

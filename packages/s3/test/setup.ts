@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { S3Client, type S3ClientConfig } from "@aws-sdk/client-s3";
 import { StoreError, toVersion, type StoreErrorCode, type Version } from "@firstwrite/core";
 import { S3Store, type S3StoreOptions } from "@firstwrite/s3";
-import { ScriptedServer, type Answer, type Reply, type ReceivedRequest } from "./scripted-server.ts";
+import { ScriptedServer, type Answer, type Reply, type ReceivedRequest } from "@firstwrite/conformance/wire";
 
 export const bytes: Uint8Array = new TextEncoder().encode('{"status":"creating"}');
 export const v1: Version = toVersion('"11111111111111111111111111111111"');

@@ -1,0 +1,1 @@
+export { ScriptedServer, type Answer, type ReceivedRequest, type Reply } from "./scripted-server.ts";
