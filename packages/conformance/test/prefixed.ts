@@ -1,7 +1,10 @@
 import { checkObjectName, type ConditionalStore, type ListedObject } from "@firstwrite/core";
 
 /** A store in a folder of another, as a service that shares a bucket would have it. */
-export function prefixed(inner: Required<ConditionalStore>, prefix: string): Required<ConditionalStore> {
+export function prefixed(
+  inner: Required<Omit<ConditionalStore, "remove">>,
+  prefix: string,
+): Required<Omit<ConditionalStore, "remove">> {
   const traits = { ...inner.traits, nameBytesMax: inner.traits.nameBytesMax - Buffer.byteLength(prefix) };
   const inside = (name: string): string => {
     checkObjectName(traits, name);

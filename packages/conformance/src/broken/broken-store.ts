@@ -20,7 +20,7 @@ export interface BrokenStore {
 }
 
 /** A store with everything a store can have. */
-export type FullStore = Required<ConditionalStore>;
+export type FullStore = Required<Omit<ConditionalStore, "remove">>;
 
 /** What a fault changes in a client that is correct without it. */
 export type Fault = (sound: FullStore, service: FullStore) => Partial<FullStore>;
