@@ -6,6 +6,7 @@ import type { Provisioned, Row } from "./row.ts";
 import { conformance } from "./suites/conformance.ts";
 import { tasks } from "./suites/tasks.ts";
 import { url } from "./suites/url.ts";
+import { webhooks } from "./suites/webhooks.ts";
 
 /** A row as a suite gets it, before it is provisioned: what opens works once the suite's tests run. */
 export interface RowHarness {
@@ -24,4 +25,4 @@ export interface MatrixSuite {
   register(harness: RowHarness): void;
 }
 
-export const suites: readonly MatrixSuite[] = [conformance, tasks, url];
+export const suites: readonly MatrixSuite[] = [conformance, tasks, url, webhooks];

@@ -33,30 +33,45 @@ export async function verify(store: ConditionalStore): Promise<Verdict> {
   const tasks = new Tasks({ store });
   const verdict: Verdict = { tasks: 0, lost: 0, doubled: 0, wrong: 0 };
   const named = new Set<string>();
-  for (const { taskType, key, payload } of webhooks) {
+  await forEach(webhooks, async ({ taskType, key, payload }) => {
     const record = await store.read(recordAddress("idempotency/", taskType, key).name);
     const taskId = record && parseJsonObject(record.bytes)?.["task_id"];
     const task = typeof taskId === "string" ? await tasks.get(taskId) : undefined;
     if (task === undefined) {
       verdict.lost += 1;
-      continue;
+      return;
     }
     named.add(task.taskId);
     const same = task.taskType === taskType && canonicalJson(task.input, "a") === canonicalJson(payload, "b");
     if (!same) verdict.wrong += 1;
-  }
-  for await (const { name } of listTasks(store)) {
+  });
+  await forEach(listTasks(store), async ({ name }) => {
     const [taskId = ""] = name
       .split("/")
       .slice(-1)
       .map((file) => file.replace(/\.json$/, ""));
     const task = await tasks.get(taskId);
     // Other programs may keep their tasks in the same store.
-    if (task === undefined || !task.taskType.startsWith(TASK_TYPE_PREFIX)) continue;
+    if (task === undefined || !task.taskType.startsWith(TASK_TYPE_PREFIX)) return;
     verdict.tasks += 1;
     if (!named.has(taskId)) verdict.doubled += 1;
-  }
+  });
   return verdict;
+}
+
+/** A few at a time, all from the one iterator. */
+async function forEach<Item>(
+  items: Iterable<Item> | AsyncIterable<Item>,
+  visit: (item: Item) => Promise<void>,
+): Promise<void> {
+  async function* rest(): AsyncGenerator<Item, void, void> {
+    yield* items;
+  }
+  const shared = rest();
+  const worker = async (): Promise<void> => {
+    for (let next = await shared.next(); next.done !== true; next = await shared.next()) await visit(next.value);
+  };
+  await Promise.all(Array.from({ length: 16 }, worker));
 }
 
 function listTasks(store: ConditionalStore): AsyncIterable<ListedObject> {

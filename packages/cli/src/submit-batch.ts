@@ -14,7 +14,7 @@ export interface BatchArguments {
 }
 
 /** What became of the lines. */
-export interface BatchSummary {
+interface BatchSummary {
   readonly lines: number;
   /** Tasks that this run made. */
   created: number;

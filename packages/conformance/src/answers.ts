@@ -54,10 +54,7 @@ export async function sendUntilTaken(
 }
 
 /** The write brought to an end where nobody else writes to its name: an `unknown` is settled by a read or a repeat. */
-export async function decide(
-  bench: Bench,
-  write: Write,
-): Promise<({ kind: "written" } & Written) | { kind: "refused" }> {
+async function decide(bench: Bench, write: Write): Promise<({ kind: "written" } & Written) | { kind: "refused" }> {
   for (let unknowns = 0; unknowns < unknownMax; unknowns += 1) {
     const outcome = await sendUntilTaken(bench, write);
     if (outcome.kind === "written") return outcome;

@@ -32,7 +32,7 @@ export class IdempotencyError extends Error {
   }
 
   /** Whether `x` is an `IdempotencyError` of any installed copy of this package. */
-  static is(x: unknown): x is IdempotencyError {
+  static is(this: void, x: unknown): x is IdempotencyError {
     return anyBrand.has(x);
   }
 }
@@ -44,7 +44,7 @@ export class InvalidArgumentError extends IdempotencyError {
     invalidArgument.mark(this);
   }
 
-  static override is(x: unknown): x is InvalidArgumentError {
+  static override is(this: void, x: unknown): x is InvalidArgumentError {
     return invalidArgument.has(x);
   }
 }
@@ -59,7 +59,7 @@ export class IdempotencyConflictError extends IdempotencyError {
     conflict.mark(this);
   }
 
-  static override is(x: unknown): x is IdempotencyConflictError {
+  static override is(this: void, x: unknown): x is IdempotencyConflictError {
     return conflict.has(x);
   }
 }
@@ -71,7 +71,7 @@ export class KeyTooOldError extends IdempotencyError {
     keyTooOld.mark(this);
   }
 
-  static override is(x: unknown): x is KeyTooOldError {
+  static override is(this: void, x: unknown): x is KeyTooOldError {
     return keyTooOld.has(x);
   }
 }
@@ -83,7 +83,7 @@ export class UnsupportedRecordError extends IdempotencyError {
     unsupportedRecord.mark(this);
   }
 
-  static override is(x: unknown): x is UnsupportedRecordError {
+  static override is(this: void, x: unknown): x is UnsupportedRecordError {
     return unsupportedRecord.has(x);
   }
 }

@@ -27,7 +27,7 @@ export class StoreError extends Error {
   }
 
   /** Whether `x` is a `StoreError` of any installed copy of this package; `instanceof` sees only its own copy. */
-  static is(x: unknown): x is StoreError {
+  static is(this: void, x: unknown): x is StoreError {
     return brand.has(x);
   }
 }

@@ -16,7 +16,7 @@ export class TaskGoneError extends Error {
     brand.mark(this);
   }
 
-  static is(x: unknown): x is TaskGoneError {
+  static is(this: void, x: unknown): x is TaskGoneError {
     return brand.has(x);
   }
 }
