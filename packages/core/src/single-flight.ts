@@ -1,3 +1,4 @@
+import { checkSignal } from "./check-argument.ts";
 import type { Runtime } from "./runtime.ts";
 import { StoreError } from "./store-error.ts";
 import { SessionEnded } from "./store-session.ts";
@@ -57,10 +58,13 @@ export class SingleFlight<Result> {
   /**
    * Joins the flight of `key`, or starts one.
    *
+   * @throws {InvalidArgumentError} for a signal that is none.
    * @throws {StoreError} `UNAVAILABLE` when the deadline passes first.
    */
   async run(key: string, limits: CallLimits, start: (life: FlightLife) => Promise<Result>): Promise<Landed<Result>> {
+    checkSignal(limits.signal);
     const endsAtMs = this.#runtime.monotonicMs() + limits.deadlineMs;
+    let trouble: unknown;
     for (;;) {
       limits.signal?.throwIfAborted();
       const flight = this.#flights.get(key) ?? this.#start(key, endsAtMs, start);
@@ -68,12 +72,13 @@ export class SingleFlight<Result> {
         return await this.#join(key, flight, limits.signal, endsAtMs);
       } catch (error) {
         if (!(error instanceof SessionEnded)) throw error;
+        trouble = error.trouble ?? trouble;
         if (this.#runtime.monotonicMs() < endsAtMs) continue;
         throw new StoreError(
           "UNAVAILABLE",
           this.#store,
           `not decided within ${limits.deadlineMs} ms: send it again with the same key, which cannot double anything`,
-          { cause: error.trouble },
+          { cause: trouble },
         );
       }
     }
