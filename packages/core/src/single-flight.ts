@@ -34,6 +34,7 @@ export interface FlightLife {
 
 interface Flight<Result> {
   readonly end: AbortController;
+  readonly endsAtMs: number;
   readonly outcome: Promise<Result>;
   callers: number;
   taken: boolean;
@@ -89,6 +90,7 @@ export class SingleFlight<Result> {
     const cancelTimer = this.#runtime.setTimer(endsAtMs - this.#runtime.monotonicMs(), () => end.abort(flightEnded));
     const flight: Flight<Result> = {
       end,
+      endsAtMs,
       outcome: start({ signal: end.signal, endsAtMs }).finally(() => {
         cancelTimer();
         this.#forget(key, flight);
@@ -110,10 +112,11 @@ export class SingleFlight<Result> {
   ): Promise<Landed<Result>> {
     flight.callers += 1;
     const { promise: left, reject: leave } = Promise.withResolvers<never>();
-    // After the flight's own timer, which was set first where the two are due at once: its error knows more.
-    const cancelTimer = this.#runtime.setTimer(endsAtMs - this.#runtime.monotonicMs(), () =>
-      flight.end.signal.aborted ? undefined : leave(new SessionEnded(undefined)),
-    );
+    const cancelTimer = this.#runtime.setTimer(endsAtMs - this.#runtime.monotonicMs(), () => {
+      if (this.#runtime.monotonicMs() < flight.endsAtMs) leave(new SessionEnded(undefined));
+      // Due at once with the flight's own timer, and maybe before it: the error of the flight's end knows more.
+      else flight.end.abort(flightEnded);
+    });
     const onAbort = (): void => leave(signal?.reason);
     signal?.addEventListener("abort", onAbort, { once: true });
     try {

@@ -4,12 +4,24 @@ import {
   toVersion,
   type ConditionalStore,
   type Runtime,
+  StoreError,
   type StoredRecord,
-  type StoreError,
   type WriteOutcome,
 } from "@firstwrite/core";
 import { settle, VirtualClock } from "@firstwrite/memory";
-import { assign, bench, byOperationId, ending, input, isStoreError, request, returned, threw } from "./setup.ts";
+import {
+  assign,
+  bench,
+  bytesOf,
+  byOperationId,
+  ending,
+  input,
+  isStoreError,
+  recordName,
+  request,
+  returned,
+  threw,
+} from "./setup.ts";
 
 /** A store whose every request hangs, whatever its signal says. */
 class DeafStore implements ConditionalStore {
@@ -170,6 +182,46 @@ describe("deadlines (invariant 7)", () => {
       isUnavailable(threw(await call), 30_000);
       await clock.advance(60_000);
       assert.equal(store.requests, 1, `nothing is sent after ${outcome.kind}`);
+    }
+  });
+
+  it("a record that is removed each time it is looked for is no tight loop", async () => {
+    const { memory, reserve, store } = bench();
+    store.before = (operation) => {
+      if (operation === "read") memory.expire(recordName);
+      else void memory.create(recordName, bytesOf("in the way"));
+    };
+    const end = await reserve();
+    isUnavailable(threw(end), 30_000);
+    assert.ok(store.sent.length > 20 && store.sent.length < 150, `${store.sent.length} requests in half a minute`);
+  });
+
+  it("what the store said is the cause whichever of the two timers of a deadline fires first", async () => {
+    const clock = new VirtualClock();
+    let timers = 0;
+    const runtime: Runtime = {
+      now: () => clock.now(),
+      monotonicMs: () => clock.monotonicMs(),
+      setTimer: (ms, fire) => clock.setTimer(timers++ === 0 ? ms + 1 : ms, fire),
+      random: () => clock.random(),
+      randomBytes: (length) => clock.randomBytes(length),
+    };
+    const idempotency = new Idempotency({ store: new DeafStore(), runtime, deadlineMs: 5_000 });
+    const end = await ending(clock, idempotency.reserve(assign, request, input, byOperationId));
+    const error = threw(end);
+    isUnavailable(error, 5_000);
+    assert.ok(error.cause instanceof Error);
+    assert.equal(end.tookMs, 5_000);
+    assert.equal(clock.nextTimerMs, undefined);
+  });
+
+  it("by the real clock too, a request is not sent anew at the deadline", async () => {
+    for (let round = 0; round < 20; round += 1) {
+      const store = new DeafStore();
+      const call = new Idempotency({ store }).reserve(assign, { ...request, deadlineMs: 5.3 }, input, byOperationId);
+      await assert.rejects(call, (error) => StoreError.is(error));
+      // None, where the machine stalled before the first.
+      assert.ok(store.requests <= 1, `${store.requests} requests`);
     }
   });
 
