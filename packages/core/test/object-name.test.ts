@@ -31,7 +31,7 @@ describe("object names (protocol §2)", () => {
   }
 
   it("no scope leaves its folder, and no two share one (property)", () => {
-    const scope = fc.string({ unit: "grapheme", minLength: 1, maxLength: 12 }).filter((text) => !/\p{Cc}/u.test(text));
+    const scope = fc.string({ unit: "binary", minLength: 1, maxLength: 12 }).filter((text) => !/\p{Cc}/u.test(text));
     const tricky = fc.string({
       unit: fc.constantFrom(".", "%", "2", "E", "e", "/", "a", "A"),
       minLength: 1,

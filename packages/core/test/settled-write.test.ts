@@ -31,10 +31,11 @@ const unchanged = "unchanged";
 type Answer = WriteOutcome | Error | typeof absent | typeof ours | typeof other | typeof unchanged;
 type Step = readonly [operation: "create" | "replace" | "read", answer: Answer];
 
-/** Answers each request as the script says, and checks that it is the request the script expects. */
+/** Answers each request as the script says. Which it was is to be compared afterwards: what is thrown here is an answer. */
 class ScriptedStore implements ConditionalStore {
   readonly traits = { name: "scripted", nameBytesMax: 1024, recordBytesMax: 1024, clockGranularityMs: 0 };
   readonly written: string[] = [];
+  readonly sent: Step[0][] = [];
   #steps: Step[];
 
   constructor(steps: readonly Step[]) {
@@ -70,9 +71,9 @@ class ScriptedStore implements ConditionalStore {
   }
 
   #next(operation: Step[0]): Exclude<Answer, Error> {
-    const [expected, answer] = this.#steps.shift() ?? ["nothing"];
-    assert.equal(operation, expected, "the request that was to come next");
-    assert.ok(answer !== undefined);
+    this.sent.push(operation);
+    const [, answer] = this.#steps.shift() ?? [];
+    assert.ok(answer !== undefined, "the script is over");
     if (answer instanceof Error) throw answer;
     return answer;
   }
@@ -452,7 +453,8 @@ for (const [operation, table] of [
         const { end } = await settleOn(store, operation === "replace");
         stop();
         assert.equal(resultOf(end), result);
-        assert.equal(store.left, 0, "every request of the script was sent");
+        const script = steps.map(([request]) => request);
+        assert.deepEqual(store.sent, script, "the requests of the script, and no other");
         assert.ok(
           store.written.every((bytes) => bytes === "mine"),
           "every copy has the same bytes",

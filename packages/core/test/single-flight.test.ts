@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { getEventListeners } from "node:events";
 import {
   defineReservation,
   IdempotencyConflictError,
@@ -143,6 +144,14 @@ describe("single flight (I1)", () => {
     assert.deepEqual(on.store.take(), ["create"]);
     assert.equal(on.clock.nextTimerMs, undefined);
     assert.ok(returned(await on.reserve()).created);
+  });
+
+  it("leaves nothing behind on a signal that outlives many calls", async () => {
+    const on = bench();
+    const { signal } = new AbortController();
+    on.memory.inject("lostReply");
+    for (let call = 0; call < 5; call += 1) returned(await on.reserve({ signal }));
+    assert.deepEqual(getEventListeners(signal, "abort"), []);
   });
 
   it("an error reaches all, and is not remembered", async () => {
