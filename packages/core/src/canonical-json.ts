@@ -60,10 +60,12 @@ function copy(value: unknown, path: string, depth: number): Json {
       return wellFormed(value, path);
     case "number":
       if (!Number.isFinite(value)) throw new InvalidArgumentError(`${path} is ${value}, which JSON does not have`);
-      return value;
+      // JSON text has no -0: whoever gets the copy gets what a later reader of its bytes gets.
+      return value === 0 ? 0 : value;
     case "object":
       if (value === null) return null;
-      if ("toJSON" in value && typeof value.toJSON === "function") return copy(value.toJSON(), path, depth + 1);
+      if ("toJSON" in value && typeof value.toJSON === "function")
+        return copyConverted(value, value.toJSON(), path, depth);
       if (Array.isArray(value)) return Array.from(value, (item, index) => copy(item, `${path}[${index}]`, depth + 1));
       return copyObject(value, path, depth);
     default:
@@ -71,11 +73,18 @@ function copy(value: unknown, path: string, depth: number): Json {
   }
 }
 
+function copyConverted(value: object, converted: unknown, path: string, depth: number): Json {
+  // A Date that is no time becomes null, and so would be equal to a value that is missing.
+  if (converted === null && kindOf(value) === "object Date") {
+    throw new InvalidArgumentError(`${path} is an invalid Date: give a time`);
+  }
+  return copy(converted, path, depth + 1);
+}
+
 function copyObject(value: object, path: string, depth: number): JsonObject {
   // Class instances are taken by their own members; a Map, a Set, bytes or an Error would come out empty or strange.
-  const kind = Object.prototype.toString.call(value);
-  if (kind !== "[object Object]") {
-    throw new InvalidArgumentError(`${path} is ${kind.slice(1, -1)}, not plain JSON: convert it first`);
+  if (kindOf(value) !== "object Object") {
+    throw new InvalidArgumentError(`${path} is ${kindOf(value)}, not plain JSON: convert it first`);
   }
   const members: [string, Json][] = [];
   for (const [name, member] of Object.entries(value)) {
@@ -85,6 +94,10 @@ function copyObject(value: object, path: string, depth: number): JsonObject {
   }
   // fromEntries defines members, so that one named "__proto__" stays a member.
   return Object.fromEntries(members);
+}
+
+function kindOf(value: object): string {
+  return Object.prototype.toString.call(value).slice(1, -1);
 }
 
 function wellFormed(text: string, path: string): string {

@@ -1,3 +1,4 @@
+import { checkFunction, checkObject } from "./check-argument.ts";
 import type { ConditionalStore } from "./conditional-store.ts";
 import { InvalidArgumentError } from "./errors.ts";
 import { publish } from "./events.ts";
@@ -7,6 +8,7 @@ import type { ReservationDefinition } from "./reservation.ts";
 import { reserveIn, type Choice, type Claim, type ReservationAttempt, type Reserved } from "./reserve.ts";
 import { nodeRuntime, type Runtime } from "./runtime.ts";
 import { SingleFlight, type CallLimits, type FlightLife } from "./single-flight.ts";
+import { objectNameFault } from "./store-arguments.ts";
 import { StoreSession } from "./store-session.ts";
 
 /** What an {@link Idempotency} is made of. */
@@ -16,7 +18,7 @@ export interface IdempotencyOptions {
   readonly prefix?: string;
   /** The most a call takes when it does not say, in milliseconds; under an hour. Default 30,000. */
   readonly deadlineMs?: number;
-  /** After this long one request to the store is given up, in milliseconds. Default 10,000. */
+  /** After this long one request to the store is given up, in milliseconds; under an hour. Default 10,000. */
   readonly requestTimeoutMs?: number;
   /** Clock, timers and randomness; a test gives its own. */
   readonly runtime?: Runtime;
@@ -49,8 +51,11 @@ export interface Reservation<Value> {
   readonly operationId: string;
 }
 
-/** A call's deadline is under an hour: what a call sent may be in flight no longer than records are kept (rule P9). */
-const DEADLINE_MS_BELOW = 3_600_000;
+/**
+ * A call's deadline is under an hour: what a call sent may be in flight no longer than records are kept (rule P9). No
+ * request outlasts its call; and a timer of more than 24 days would fire at once.
+ */
+const MS_BELOW = 3_600_000;
 
 /** Runs operations at most once per idempotency key, on the records of one store. */
 export class Idempotency {
@@ -63,20 +68,26 @@ export class Idempotency {
 
   /** @throws {InvalidArgumentError} */
   constructor(options: IdempotencyOptions) {
+    checkObject(options, "what an Idempotency is made of");
     const { store, prefix = "idempotency/", deadlineMs = 30_000, requestTimeoutMs = 10_000 } = options;
     if (
       typeof store?.create !== "function" ||
       typeof store.replace !== "function" ||
-      typeof store.read !== "function"
+      typeof store.read !== "function" ||
+      typeof store.traits?.name !== "string"
     ) {
       throw new InvalidArgumentError("store must be a ConditionalStore: open one with openStore(url) or construct one");
     }
-    if (!prefix.endsWith("/")) throw new InvalidArgumentError(`the prefix ${JSON.stringify(prefix)} must end with "/"`);
+    if (typeof prefix !== "string" || !prefix.endsWith("/")) {
+      throw new InvalidArgumentError(`the prefix ${JSON.stringify(prefix)} must end with "/"`);
+    }
+    const prefixFault = objectNameFault(store.traits, `${prefix}x`);
+    if (prefixFault !== undefined) throw new InvalidArgumentError(`an object name with the prefix ${prefixFault}`);
     this.store = store;
     this.runtime = options.runtime ?? nodeRuntime;
     this.#prefix = prefix;
-    this.#deadlineMs = checkDeadline(deadlineMs);
-    this.#requestTimeoutMs = checkPositive("requestTimeoutMs", requestTimeoutMs);
+    this.#deadlineMs = checkMs("deadlineMs", deadlineMs);
+    this.#requestTimeoutMs = checkMs("requestTimeoutMs", requestTimeoutMs);
   }
 
   /**
@@ -95,10 +106,14 @@ export class Idempotency {
     input: Input,
     choose: (claim: Claim) => Choice<Value>,
   ): Promise<Reservation<Value>> {
+    checkObject(definition, "the operation");
+    checkFunction(definition.fingerprint, "the operation must come from defineReservation: its fingerprint");
+    checkObject(request, "the request, which has scope and key,");
+    checkFunction(choose, "the chooser of the value");
     const address = recordAddress(this.#prefix, request.scope, request.key);
     const inputHash = fingerprintOf(definition.fingerprint(input), "the fingerprint of the input");
     const limits: CallLimits = {
-      deadlineMs: checkDeadline(request.deadlineMs ?? this.#deadlineMs),
+      deadlineMs: this.deadline(request.deadlineMs),
       signal: request.signal,
     };
     const attempt: ReservationAttempt = {
@@ -133,7 +148,7 @@ export class Idempotency {
 
   /** For products: a deadline as {@link reserve} would take it. @throws {InvalidArgumentError} */
   deadline(deadlineMs: number | undefined): number {
-    return checkDeadline(deadlineMs ?? this.#deadlineMs);
+    return checkMs("deadlineMs", deadlineMs ?? this.#deadlineMs);
   }
 
   #flightsOf(definition: object): SingleFlight<Reserved> {
@@ -145,15 +160,10 @@ export class Idempotency {
   }
 }
 
-function checkDeadline(deadlineMs: number): number {
-  checkPositive("deadlineMs", deadlineMs);
-  if (deadlineMs >= DEADLINE_MS_BELOW) {
-    throw new InvalidArgumentError(`deadlineMs is ${deadlineMs}: give less than an hour (${DEADLINE_MS_BELOW})`);
+function checkMs(name: string, ms: number): number {
+  if (!Number.isFinite(ms) || ms <= 0) {
+    throw new InvalidArgumentError(`${name} is ${String(ms)}: give milliseconds above 0`);
   }
-  return deadlineMs;
-}
-
-function checkPositive(name: string, ms: number): number {
-  if (!Number.isFinite(ms) || ms <= 0) throw new InvalidArgumentError(`${name} is ${ms}: give milliseconds above 0`);
+  if (ms >= MS_BELOW) throw new InvalidArgumentError(`${name} is ${ms}: give less than an hour (${MS_BELOW})`);
   return ms;
 }

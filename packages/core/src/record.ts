@@ -5,6 +5,7 @@
 
 import type { StoredRecord } from "./conditional-store.ts";
 import { isJsonObject, parseJsonObject, toJson, type Json, type JsonObject } from "./canonical-json.ts";
+import { checkObject } from "./check-argument.ts";
 import { InvalidArgumentError, UnsupportedRecordError } from "./errors.ts";
 import type { RecordAddress } from "./object-name.ts";
 import { parseTime } from "./runtime.ts";
@@ -54,15 +55,18 @@ export interface IdempotencyRecord {
 const OWN_FIELDS: ReadonlySet<string> = new Set(
   (
     "format scope key key_hash input_hash operation_id status attempt takeover lease_ms ttl_ms created_at expires_at " +
-    "write_id result history"
+    "write_id result"
   ).split(" "),
 );
+/** Not an operation's own to give. `history`, which persons write, is carried along like a field not known here. */
+const RESERVED_FIELDS: ReadonlySet<string> = new Set([...OWN_FIELDS, "history"]);
 
 /**
  * @throws {InvalidArgumentError} when one of `fields` has a name that the record itself uses, or is not JSON.
  */
 export function checkFields(fields: Readonly<Record<string, unknown>>): JsonObject {
-  const taken = Object.keys(fields).find((name) => OWN_FIELDS.has(name));
+  checkObject(fields, "the record's fields");
+  const taken = Object.keys(fields).find((name) => RESERVED_FIELDS.has(name));
   if (taken !== undefined) {
     throw new InvalidArgumentError(`the record has a field "${taken}" of its own: give yours another name`);
   }
@@ -118,7 +122,8 @@ export function decodeRecord(store: string, address: RecordAddress, stored: Stor
 
   const olderLayout = json["format"] === undefined && json["write_id"] === undefined && json["status"] === undefined;
   const format = olderLayout ? 0 : json["format"];
-  if (typeof format !== "number" || !Number.isSafeInteger(format)) throw corrupt('has no "format"');
+  if (typeof format !== "number" || !Number.isSafeInteger(format) || (format < 1 && !olderLayout))
+    throw corrupt('has no valid "format"');
   if (format > FORMAT) {
     throw new UnsupportedRecordError(
       `the record ${address.name} is of format ${format}; this version reads up to ${FORMAT}: upgrade it`,
@@ -171,6 +176,9 @@ export function decodeRecord(store: string, address: RecordAddress, stored: Stor
   if (scope !== address.scope) throw corrupt("is of another scope");
   const status = text("status");
   if (!isStatus(status)) throw corrupt(`has the unknown status "${status}"`);
+  const { takeover = false } = json;
+  // Read as false it would be dropped at the next write, and with it what is known of an owner before.
+  if (typeof takeover !== "boolean") throw corrupt('has no valid "takeover"');
   const result = json["result"] === undefined ? undefined : decodeResult(json["result"]);
   if (result === undefined && (status === "ready" || json["result"] !== undefined))
     throw corrupt('has no valid "result"');
@@ -180,7 +188,7 @@ export function decodeRecord(store: string, address: RecordAddress, stored: Stor
     operationId: text("operation_id"),
     status,
     attempt: count("attempt", 1),
-    takeover: json["takeover"] === true,
+    takeover,
     leaseMs: status === "creating" ? count("lease_ms", 0) : undefined,
     ttlMs: count("ttl_ms", 1),
     writeId: text("write_id"),

@@ -4,7 +4,8 @@ import { toJson, type Json, type JsonObject } from "./canonical-json.ts";
 import { classifyReservation, lifeLeftMs } from "./classify.ts";
 import type { Version } from "./conditional-store.ts";
 import { Backoff } from "./backoff.ts";
-import { IdempotencyConflictError } from "./errors.ts";
+import { checkObject } from "./check-argument.ts";
+import { IdempotencyConflictError, InvalidArgumentError } from "./errors.ts";
 import { publish } from "./events.ts";
 import type { Digest } from "./fingerprint.ts";
 import type { RecordAddress } from "./object-name.ts";
@@ -169,7 +170,10 @@ function judge(session: StoreSession, attempt: ReservationAttempt, found: FoundR
 
 function claim(runtime: Runtime, attempt: ReservationAttempt): { record: WritableRecord; value: Json } {
   const operationId = uuidV4(runtime);
-  const { value: chosen, fields = {}, phases = 1 } = attempt.choose({ operationId });
+  const choice = attempt.choose({ operationId });
+  checkObject(choice, "what the chooser returns");
+  const { value: chosen, fields = {}, phases = 1 } = choice;
+  if (phases !== 1 && phases !== 2) throw new InvalidArgumentError("phases must be 1 or 2; leave it out for 1");
   const value = toJson(chosen, "the reserved value");
   const own: JsonObject = checkFields(fields);
   const { scope, key, keyHash } = attempt.address;

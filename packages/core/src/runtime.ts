@@ -22,7 +22,8 @@ export const nodeRuntime: Runtime = {
   now: () => Date.now(),
   monotonicMs: () => performance.now(),
   setTimer(ms, fire) {
-    const timer = setTimeout(fire, ms);
+    // Node's timers fire up to a millisecond early by `performance.now()`; a deadline is not to end before its time.
+    const timer = setTimeout(fire, Math.ceil(ms) + 1);
     return () => clearTimeout(timer);
   },
   random: () => Math.random(),
@@ -57,8 +58,11 @@ export function formatTime(epochMs: number): string {
   return new Date(epochMs).toISOString();
 }
 
+// With its offset: `Date.parse` takes a time without one as local to the machine that reads it.
+const rfc3339 = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$/i;
+
 /** Epoch milliseconds of an RFC 3339 time; `undefined` for anything else. */
 export function parseTime(text: string): number | undefined {
   const epochMs = Date.parse(text);
-  return /^\d{4}-\d\d-\d\d[Tt]/.test(text) && Number.isFinite(epochMs) ? epochMs : undefined;
+  return rfc3339.test(text) && Number.isFinite(epochMs) ? epochMs : undefined;
 }

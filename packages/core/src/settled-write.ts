@@ -49,6 +49,7 @@ export async function settleWrite<Seen>(
     const outcome = await send(session, write);
     switch (outcome.kind) {
       case "written":
+        if (underWay) resolved(session, true);
         return { kind: "mine", version: outcome.version, seen: undefined, ageMs: 0, asOfMs: sentAtMs };
       case "notSent":
         await backoff.wait(session.signal);

@@ -1,3 +1,4 @@
+import { checkSignal } from "./check-argument.ts";
 import type { Runtime } from "./runtime.ts";
 import { StoreError } from "./store-error.ts";
 import { SessionEnded } from "./store-session.ts";
@@ -33,6 +34,7 @@ export interface FlightLife {
 
 interface Flight<Result> {
   readonly end: AbortController;
+  readonly endsAtMs: number;
   readonly outcome: Promise<Result>;
   callers: number;
   taken: boolean;
@@ -57,10 +59,13 @@ export class SingleFlight<Result> {
   /**
    * Joins the flight of `key`, or starts one.
    *
+   * @throws {InvalidArgumentError} for a signal that is none.
    * @throws {StoreError} `UNAVAILABLE` when the deadline passes first.
    */
   async run(key: string, limits: CallLimits, start: (life: FlightLife) => Promise<Result>): Promise<Landed<Result>> {
+    checkSignal(limits.signal);
     const endsAtMs = this.#runtime.monotonicMs() + limits.deadlineMs;
+    let trouble: unknown;
     for (;;) {
       limits.signal?.throwIfAborted();
       const flight = this.#flights.get(key) ?? this.#start(key, endsAtMs, start);
@@ -68,12 +73,13 @@ export class SingleFlight<Result> {
         return await this.#join(key, flight, limits.signal, endsAtMs);
       } catch (error) {
         if (!(error instanceof SessionEnded)) throw error;
+        trouble = error.trouble ?? trouble;
         if (this.#runtime.monotonicMs() < endsAtMs) continue;
         throw new StoreError(
           "UNAVAILABLE",
           this.#store,
           `not decided within ${limits.deadlineMs} ms: send it again with the same key, which cannot double anything`,
-          { cause: error.trouble },
+          { cause: trouble },
         );
       }
     }
@@ -84,6 +90,7 @@ export class SingleFlight<Result> {
     const cancelTimer = this.#runtime.setTimer(endsAtMs - this.#runtime.monotonicMs(), () => end.abort(flightEnded));
     const flight: Flight<Result> = {
       end,
+      endsAtMs,
       outcome: start({ signal: end.signal, endsAtMs }).finally(() => {
         cancelTimer();
         this.#forget(key, flight);
@@ -105,10 +112,11 @@ export class SingleFlight<Result> {
   ): Promise<Landed<Result>> {
     flight.callers += 1;
     const { promise: left, reject: leave } = Promise.withResolvers<never>();
-    // After the flight's own timer, which was set first where the two are due at once: its error knows more.
-    const cancelTimer = this.#runtime.setTimer(endsAtMs - this.#runtime.monotonicMs(), () =>
-      flight.end.signal.aborted ? undefined : leave(new SessionEnded(undefined)),
-    );
+    const cancelTimer = this.#runtime.setTimer(endsAtMs - this.#runtime.monotonicMs(), () => {
+      if (this.#runtime.monotonicMs() < flight.endsAtMs) leave(new SessionEnded(undefined));
+      // Due at once with the flight's own timer, and maybe before it: the error of the flight's end knows more.
+      else flight.end.abort(flightEnded);
+    });
     const onAbort = (): void => leave(signal?.reason);
     signal?.addEventListener("abort", onAbort, { once: true });
     try {

@@ -87,7 +87,7 @@ export class StoreSession {
         const stored = await this.#request("read", (signal) => this.store.read(name, { signal }));
         return stored && { ...stored, sentAtMs };
       } catch (error) {
-        this.#trouble = error;
+        this.#note(error);
         if (StoreError.is(error) && error.code === "CORRUPT") corrupt += 1;
         if (isFinal(error) || corrupt >= CORRUPT_READS_MAX) throw error;
         await backoff.wait(this.signal);
@@ -108,13 +108,19 @@ export class StoreSession {
       const outcome = await (expected === undefined
         ? this.#request("create", (signal) => this.store.create(name, bytes, { signal }))
         : this.#request("replace", (signal) => this.store.replace(name, expected, bytes, { signal })));
-      if (outcome.kind === "unknown") this.#trouble = outcome.cause;
+      if (outcome.kind === "unknown") this.#note(outcome.cause);
       return outcome;
     } catch (error) {
-      this.#trouble = error;
+      this.#note(error);
       if (StoreError.is(error)) throw error;
       return { kind: "unknown", cause: error };
     }
+  }
+
+  /** What the session's own end did to a request says less than what the store said before. */
+  #note(trouble: unknown): void {
+    if (!this.signal.aborted) this.#trouble = trouble;
+    else this.#trouble ??= trouble;
   }
 
   /** One request, raced against its timeout and the session's end, in case the store's client heeds no signal. */
@@ -130,9 +136,9 @@ export class StoreSession {
       abort.abort(new Error(why));
       giveUp(new RequestGivenUp(why));
     };
-    const onSessionEnd = (): void => end("the call ended");
+    const onSessionEnd = (): void => end(`no answer to a ${operation} before the call ended`);
     const cancelTimer = this.runtime.setTimer(this.#requestTimeoutMs, () =>
-      end(`no answer within ${this.#requestTimeoutMs} ms`),
+      end(`no answer to a ${operation} within ${this.#requestTimeoutMs} ms`),
     );
     this.signal.addEventListener("abort", onSessionEnd, { once: true });
     try {

@@ -17,9 +17,11 @@ export interface StoreUrl {
  *   twice, or no URL at all. The message never has the URL in it: it may hold a secret.
  */
 export function parseStoreUrl(url: string, known: readonly string[]): StoreUrl {
-  const scheme = url.slice(0, url.indexOf(":") + 1);
-  const refuse = (why: string): StoreError => new StoreError("INVALID_ARGUMENT", scheme.slice(0, -1) || "store", why);
-  if (!URL.canParse(url)) throw refuse("the store's URL cannot be read: write it as scheme://name/prefix?option=value");
+  // Only what surely is a scheme is named in a message: what stands before a colon elsewhere may be a secret.
+  const scheme = typeof url === "string" ? /^([a-z][a-z0-9+.-]*):\/\//i.exec(url)?.[1] : undefined;
+  const refuse = (why: string): StoreError => new StoreError("INVALID_ARGUMENT", scheme ?? "store", why);
+  if (scheme === undefined || !URL.canParse(url))
+    throw refuse("the store's URL cannot be read: write it as scheme://name/prefix?option=value");
   const { host, pathname, searchParams, username, password, hash } = new URL(url);
   if (username !== "" || password !== "") {
     throw refuse("a store's URL has no user or password: leave credentials to the vendor's own default chain");

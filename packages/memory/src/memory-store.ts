@@ -193,7 +193,8 @@ export class MemoryStore implements ConditionalStore {
         (target.on === undefined || target.on === operation || (target.on === "write" && operation !== "read")) &&
         (operation !== "read" || (fault !== "landsLate" && fault !== "contended")) &&
         (target.name === undefined ||
-          (typeof target.name === "string" ? target.name === name : target.name.test(name))),
+          // Not `test`, which remembers where a pattern with the flag g or y left off.
+          (typeof target.name === "string" ? target.name === name : name.search(target.name) !== -1)),
     );
     if (found === undefined) return undefined;
     found.left -= 1;
