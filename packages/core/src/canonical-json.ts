@@ -86,14 +86,27 @@ function copyObject(value: object, path: string, depth: number): JsonObject {
   if (kindOf(value) !== "object Object") {
     throw new InvalidArgumentError(`${path} is ${kindOf(value)}, not plain JSON: convert it first`);
   }
+  const entries = Object.entries(value);
+  if (entries.length === 0 && !isPlain(value)) {
+    // What it holds is in #private members or accessors; two that differ would both be {}.
+    throw new InvalidArgumentError(
+      `${path} is an instance of a class without members that JSON sees: give it a toJSON`,
+    );
+  }
   const members: [string, Json][] = [];
-  for (const [name, member] of Object.entries(value)) {
+  for (const [name, member] of entries) {
     if (member === undefined) continue;
     wellFormed(name, `a member name of ${path}`);
     members.push([name, copy(member, `${path}.${name}`, depth + 1)]);
   }
   // fromEntries defines members, so that one named "__proto__" stays a member.
   return Object.fromEntries(members);
+}
+
+/** Also in another realm, such as a test environment's, whose `Object.prototype` is not this one's. */
+function isPlain(value: object): boolean {
+  const prototype: unknown = Object.getPrototypeOf(value);
+  return prototype === null || Object.getPrototypeOf(prototype) === null;
 }
 
 function kindOf(value: object): string {

@@ -10,6 +10,8 @@ export type ReservationVerdict =
   | "stale"
   /** The key is another input's, or another kind of operation's. */
   | "conflict"
+  /** Nothing happened in its last attempt, and the operation goes on with the next. */
+  | "released"
   /** Its value is the answer. */
   | "settled";
 
@@ -25,6 +27,7 @@ export function classifyReservation(
 ): ReservationVerdict {
   if (isStale(record, stored, clockGranularityMs)) return "stale";
   if (record.inputHash !== inputHash) return "conflict";
+  if (record.status === "released") return "released";
   return record.result?.kind === "value" ? "settled" : "conflict";
 }
 

@@ -3,12 +3,14 @@ import type { ConditionalStore } from "./conditional-store.ts";
 import { InvalidArgumentError } from "./errors.ts";
 import { publish } from "./events.ts";
 import { fingerprintOf } from "./fingerprint.ts";
+import { checkIssuedAt, isTooOld, keyAge, keyTooOld, timeOfKey, type KeyAge } from "./key-age.ts";
 import { recordAddress } from "./object-name.ts";
 import type { ReservationDefinition } from "./reservation.ts";
 import { reserveIn, type Choice, type Claim, type ReservationAttempt, type Reserved } from "./reserve.ts";
 import { nodeRuntime, type Runtime } from "./runtime.ts";
 import { SingleFlight, type CallLimits, type FlightLife } from "./single-flight.ts";
 import { objectNameFault } from "./store-arguments.ts";
+import { StoreClock } from "./store-clock.ts";
 import { StoreSession } from "./store-session.ts";
 
 /** What an {@link Idempotency} is made of. */
@@ -38,6 +40,11 @@ export interface ReserveRequest extends OperationKey {
   readonly deadlineMs?: number;
   /** Ends this call, with the signal's reason. */
   readonly signal?: AbortSignal | undefined;
+  /**
+   * When the key was made, in epoch milliseconds. A key that is older than the operation's retry window is refused instead
+   * of beginning a second operation after the first was forgotten (rule E8).
+   */
+  readonly issuedAt?: number | undefined;
   /** Reads before it writes: one request instead of two where most calls are repeats. */
   readonly readFirst?: boolean;
 }
@@ -65,6 +72,7 @@ export class Idempotency {
   readonly #deadlineMs: number;
   readonly #requestTimeoutMs: number;
   readonly #flights = new WeakMap<object, SingleFlight<Reserved>>();
+  readonly #clock: StoreClock;
 
   /** @throws {InvalidArgumentError} */
   constructor(options: IdempotencyOptions) {
@@ -85,6 +93,7 @@ export class Idempotency {
     if (prefixFault !== undefined) throw new InvalidArgumentError(`an object name with the prefix ${prefixFault}`);
     this.store = store;
     this.runtime = options.runtime ?? nodeRuntime;
+    this.#clock = new StoreClock(this.runtime);
     this.#prefix = prefix;
     this.#deadlineMs = checkMs("deadlineMs", deadlineMs);
     this.#requestTimeoutMs = checkMs("requestTimeoutMs", requestTimeoutMs);
@@ -96,6 +105,7 @@ export class Idempotency {
    *
    * @param choose called for each claim that is sent; what it returned for a claim that lost is forgotten.
    * @throws {IdempotencyConflictError} when the key was used with another input. Nothing is written.
+   * @throws {KeyTooOldError} when the key's time is known and older than the retry window.
    * @throws {InvalidArgumentError} before any request, saying what to change.
    * @throws {UnsupportedRecordError} for a record of a later version of this library.
    * @throws {StoreError} `UNAVAILABLE` when the deadline passes first: safe to send again with the same key.
@@ -123,8 +133,10 @@ export class Idempotency {
       inputHash,
       choose,
       readFirst: request.readFirst,
+      keyAge: this.#keyAge(definition, request, address.keyHash),
     };
-    const { result, first } = await this.#flightsOf(definition).run(`${address.name} ${inputHash}`, limits, (life) =>
+    const flight = `${address.name} ${inputHash} ${attempt.keyAge?.issuedAt}`;
+    const { result, first } = await this.#flightsOf(definition).run(flight, limits, (life) =>
       reserveIn(this.session(life), attempt),
     );
     const { operationId } = result.held.record;
@@ -143,12 +155,31 @@ export class Idempotency {
 
   /** For products: the store as the engine calls it, for as long as a flight lives. */
   session(life: FlightLife): StoreSession {
-    return new StoreSession(this.store, { ...life, runtime: this.runtime, requestTimeoutMs: this.#requestTimeoutMs });
+    return new StoreSession(this.store, {
+      ...life,
+      runtime: this.runtime,
+      requestTimeoutMs: this.#requestTimeoutMs,
+      clock: this.#clock,
+    });
   }
 
   /** For products: a deadline as {@link reserve} would take it. @throws {InvalidArgumentError} */
   deadline(deadlineMs: number | undefined): number {
     return checkMs("deadlineMs", deadlineMs ?? this.#deadlineMs);
+  }
+
+  #keyAge(
+    { keyTime, retention }: ReservationDefinition<never>,
+    { issuedAt, key }: ReserveRequest,
+    keyHash: string,
+  ): KeyAge | undefined {
+    const known = issuedAt ?? (keyTime ? timeOfKey(key) : undefined);
+    if (known === undefined) return undefined;
+    const nowMs = this.#clock.now();
+    checkIssuedAt(known, nowMs);
+    const age = keyAge(known, retention);
+    if (isTooOld(age, nowMs)) throw keyTooOld(age, { keyHash });
+    return age;
   }
 
   #flightsOf(definition: object): SingleFlight<Reserved> {

@@ -12,6 +12,11 @@ export interface ReservationOptions<Input> {
    */
   readonly fingerprint?: (input: Input) => unknown;
   readonly retention?: Retention;
+  /**
+   * Keys are UUIDs of version 7 or ULIDs, and carry the time they were made. One that is older than the retry window
+   * (`retryWindowMs` and `brokerDelayMs`) is refused with `KeyTooOldError` instead of beginning a second operation.
+   */
+  readonly keyTime?: boolean;
 }
 
 /** An operation whose value is chosen at the claim: first write wins, and there is nothing to run. */
@@ -19,6 +24,7 @@ export interface ReservationDefinition<Input> {
   readonly name: string;
   readonly fingerprint: (input: Input) => unknown;
   readonly retention: Required<Retention>;
+  readonly keyTime: boolean;
 }
 
 /**
@@ -29,12 +35,13 @@ export interface ReservationDefinition<Input> {
  */
 export function defineReservation<Input>(options: ReservationOptions<Input>): ReservationDefinition<Input> {
   checkObject(options, "what defineReservation takes");
-  const { name, fingerprint = (input) => input, retention } = options;
+  const { name, fingerprint = (input) => input, retention, keyTime = false } = options;
   if (typeof name !== "string" || name === "" || name.length > 200) {
     throw new InvalidArgumentError("the operation's name must be a string of 1 to 200 characters");
   }
   if (typeof fingerprint !== "function") {
     throw new InvalidArgumentError("fingerprint must be a function of the input; leave it out to use the input itself");
   }
-  return Object.freeze({ name, fingerprint, retention: Object.freeze(checkRetention(retention)) });
+  if (typeof keyTime !== "boolean") throw new InvalidArgumentError("keyTime must be true or false");
+  return Object.freeze({ name, fingerprint, keyTime, retention: Object.freeze(checkRetention(retention)) });
 }

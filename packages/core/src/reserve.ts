@@ -8,6 +8,7 @@ import { checkObject } from "./check-argument.ts";
 import { IdempotencyConflictError, InvalidArgumentError } from "./errors.ts";
 import { publish } from "./events.ts";
 import type { Digest } from "./fingerprint.ts";
+import { isTooOld, keyTooOld, type KeyAge } from "./key-age.ts";
 import type { RecordAddress } from "./object-name.ts";
 import {
   checkFields,
@@ -46,6 +47,8 @@ export interface ReservationAttempt {
   readonly inputHash: Digest;
   readonly choose: (claim: Claim) => Choice<unknown>;
   readonly readFirst?: boolean | undefined;
+  /** Where it is known how old the key is: a claim of a key that is too old is not made, or given back (rule E8). */
+  readonly keyAge?: KeyAge | undefined;
   /**
    * A second name under which an older layout may hold this key's record, tried before the record's own. Where a record
    * stands there it is the key's record, and a stale one is overwritten there.
@@ -75,6 +78,7 @@ export interface HeldRecord {
  * First write wins, within one session: rules E1 and E2, as far as a reservation goes.
  *
  * @throws {IdempotencyConflictError}
+ * @throws {KeyTooOldError}
  * @throws {UnsupportedRecordError}
  * @throws {StoreError}
  * @throws {SessionEnded}
@@ -89,9 +93,12 @@ export async function reserveIn(session: StoreSession, attempt: ReservationAttem
     // An overwrite was lost to a record that is stale again, or the record is gone: not in a tight loop.
     if (lostBefore) await backoff.wait(session.signal);
     const address: RecordAddress = found?.address ?? attempt.address;
-    const { record, value } = claim(session.runtime, attempt);
+    const { record, value } = claim(session.runtime, attempt, found);
     const settled = await settleRecord(session, address, found?.stored.version, record);
-    if (settled.kind === "mine") return { value, created: true, held: heldRecord(address, record, settled) };
+    if (settled.kind === "mine") {
+      await giveBackIfTooOld(session, attempt, address, record, settled);
+      return { value, created: true, held: heldRecord(address, record, settled) };
+    }
     lostBefore = found !== undefined || settled.kind === "absent";
     found = settled.kind === "other" ? { address, stored: settled.stored, record: settled.seen } : undefined;
   }
@@ -141,12 +148,38 @@ async function lookBeforeWriting(
   return undefined;
 }
 
-/** The answer that a found record gives; `undefined` when a fresh claim may overwrite it. */
+/**
+ * A caller whose clock is behind finds out only by the answer to its claim that its key is too old; where the record of
+ * the key was pruned, nothing else can tell it.
+ */
+async function giveBackIfTooOld(
+  session: StoreSession,
+  { keyAge, ttlMs }: ReservationAttempt,
+  address: RecordAddress,
+  record: WritableRecord,
+  mine: Mine<unknown>,
+): Promise<void> {
+  if (keyAge === undefined || !isTooOld(keyAge, mine.at)) return;
+  const released: WritableRecord = {
+    ...record,
+    ...stamp(session.runtime, ttlMs),
+    status: "released",
+    leaseMs: undefined,
+    result: undefined,
+  };
+  await settleRecord(session, address, mine.version, released);
+  throw keyTooOld(keyAge, { operationId: record.operationId, keyHash: address.keyHash });
+}
+
+/** The answer that a found record gives; `undefined` when a claim may overwrite it. */
 function judge(session: StoreSession, attempt: ReservationAttempt, found: FoundRecord): Reserved | undefined {
   const { record, stored, address } = found;
   const { clockGranularityMs } = session.store.traits;
   const verdict = classifyReservation(record, stored, attempt.inputHash, clockGranularityMs);
-  if (verdict === "stale") return undefined;
+  if (verdict === "stale" || verdict === "released") {
+    if (attempt.keyAge === undefined || !isTooOld(attempt.keyAge, stored.readAt)) return undefined;
+    throw keyTooOld(attempt.keyAge, { keyHash: address.keyHash });
+  }
   if (verdict === "conflict" || record.result === undefined) {
     const facts = { operationId: record.operationId, keyHash: address.keyHash };
     publish("firstwrite:conflict", () => ({ operation: attempt.operation, ...facts }));
@@ -168,8 +201,14 @@ function judge(session: StoreSession, attempt: ReservationAttempt, found: FoundR
   };
 }
 
-function claim(runtime: Runtime, attempt: ReservationAttempt): { record: WritableRecord; value: Json } {
-  const operationId = uuidV4(runtime);
+/** A fresh claim, or the next attempt of an operation that was given back. */
+function claim(
+  runtime: Runtime,
+  attempt: ReservationAttempt,
+  found: FoundRecord | undefined,
+): { record: WritableRecord; value: Json } {
+  const released = found?.record.status === "released" && found.record.inputHash === attempt.inputHash;
+  const operationId = released ? found.record.operationId : uuidV4(runtime);
   const choice = attempt.choose({ operationId });
   checkObject(choice, "what the chooser returns");
   const { value: chosen, fields = {}, phases = 1 } = choice;
@@ -185,8 +224,8 @@ function claim(runtime: Runtime, attempt: ReservationAttempt): { record: Writabl
     inputHash: attempt.inputHash,
     operationId,
     status: phases === 2 ? "creating" : "ready",
-    attempt: 1,
-    takeover: false,
+    attempt: released ? found.record.attempt + 1 : 1,
+    takeover: released && found.record.takeover,
     leaseMs: phases === 2 ? 0 : undefined,
     createdAt: formatTime(runtime.now()),
     result: { kind: "value", encoding: "json", body: value },

@@ -21,6 +21,8 @@ export type SettledWrite<Seen> =
 export interface Mine<Seen> {
   readonly kind: "mine";
   readonly version: Version;
+  /** When it was written, by the store's clock, in epoch milliseconds. */
+  readonly at: number;
   /** What a read found; `undefined` where the store's answer to the write said so itself. */
   readonly seen: Seen | undefined;
   /** At most this old by the store's clock… */
@@ -50,7 +52,7 @@ export async function settleWrite<Seen>(
     switch (outcome.kind) {
       case "written":
         if (underWay) resolved(session, true);
-        return { kind: "mine", version: outcome.version, seen: undefined, ageMs: 0, asOfMs: sentAtMs };
+        return { kind: "mine", version: outcome.version, at: outcome.at, seen: undefined, ageMs: 0, asOfMs: sentAtMs };
       case "notSent":
         await backoff.wait(session.signal);
         if (!underWay) continue;
@@ -108,6 +110,7 @@ async function look<Seen>(
     return {
       kind: "mine",
       version: stored.version,
+      at: stored.modifiedAt,
       seen,
       ageMs: stored.readAt - stored.modifiedAt,
       asOfMs: stored.sentAtMs,

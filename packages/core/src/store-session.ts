@@ -2,6 +2,7 @@ import type { ConditionalStore, StoredRecord, Version, WriteOutcome } from "./co
 import { Backoff } from "./backoff.ts";
 import { publish, type FirstwriteEvents } from "./events.ts";
 import type { Runtime } from "./runtime.ts";
+import type { StoreClock } from "./store-clock.ts";
 import { StoreError } from "./store-error.ts";
 
 /** What a {@link StoreSession} works with. */
@@ -11,6 +12,8 @@ export interface SessionOptions {
   readonly signal: AbortSignal;
   /** From this time by the runtime's monotonic clock nothing is sent, whether or not a timer has told `signal` yet. */
   readonly endsAtMs: number;
+  /** Told the store's time with each of its answers. */
+  readonly clock?: StoreClock;
   /** After this long one request is given up and its outcome is unknown, in milliseconds. */
   readonly requestTimeoutMs: number;
 }
@@ -50,6 +53,7 @@ export class StoreSession {
   readonly signal: AbortSignal;
   readonly #endsAtMs: number;
   readonly #requestTimeoutMs: number;
+  readonly #clock: StoreClock | undefined;
   #trouble: unknown;
 
   constructor(store: ConditionalStore, options: SessionOptions) {
@@ -58,6 +62,7 @@ export class StoreSession {
     this.signal = options.signal;
     this.#endsAtMs = options.endsAtMs;
     this.#requestTimeoutMs = options.requestTimeoutMs;
+    this.#clock = options.clock;
   }
 
   /** @throws {SessionEnded} once the session is over. */
@@ -85,7 +90,9 @@ export class StoreSession {
       const sentAtMs = this.runtime.monotonicMs();
       try {
         const stored = await this.#request("read", (signal) => this.store.read(name, { signal }));
-        return stored && { ...stored, sentAtMs };
+        if (stored === undefined) return undefined;
+        this.#clock?.note(stored.readAt);
+        return { ...stored, sentAtMs };
       } catch (error) {
         this.#note(error);
         if (StoreError.is(error) && error.code === "CORRUPT") corrupt += 1;
@@ -108,7 +115,9 @@ export class StoreSession {
       const outcome = await (expected === undefined
         ? this.#request("create", (signal) => this.store.create(name, bytes, { signal }))
         : this.#request("replace", (signal) => this.store.replace(name, expected, bytes, { signal })));
+      if (!outcomeKinds.has(outcome.kind)) throw new TypeError("the store's answer is none of a store's outcomes");
       if (outcome.kind === "unknown") this.#note(outcome.cause);
+      else if (outcome.kind === "written") this.#clock?.note(outcome.at);
       return outcome;
     } catch (error) {
       this.#note(error);
@@ -159,6 +168,13 @@ export class StoreSession {
 }
 
 class RequestGivenUp extends Error {}
+
+const outcomeKinds: ReadonlySet<unknown> = new Set<WriteOutcome["kind"]>([
+  "written",
+  "refused",
+  "contended",
+  "unknown",
+]);
 
 /** Whether a store's failure stays whatever is sent again. */
 export function isFinal(error: unknown): boolean {

@@ -5,6 +5,16 @@ import { canonicalJson, InvalidArgumentError, toJson } from "@firstwrite/core";
 const cyclic: Record<string, unknown> = {};
 cyclic["self"] = cyclic;
 
+class Secret {
+  readonly #value: number;
+  constructor(value: number) {
+    this.#value = value;
+  }
+  get value(): number {
+    return this.#value;
+  }
+}
+
 class Point {
   readonly x = 1;
   readonly #hidden = 2;
@@ -84,6 +94,11 @@ describe("canonical JSON (RFC 8785)", () => {
     ["case 48: a BigInt", { a: { b: 1n } }, /^the input\.a\.b is of type bigint/],
     ["a function", { f: () => 1 }, /^the input\.f is of type function/],
     ["a symbol", [Symbol("s")], /^the input\[0\] is of type symbol/],
+    [
+      "a class instance whose state is private",
+      { p: new Secret(1) },
+      /^the input\.p is an instance of a class without members/,
+    ],
     ["NaN", { n: Number.NaN }, /^the input\.n is NaN/],
     ["an infinity", [-Infinity], /^the input\[0\] is -Infinity/],
     ["a Map", { m: new Map([[1, 2]]) }, /^the input\.m is object Map/],

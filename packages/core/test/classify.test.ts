@@ -108,7 +108,14 @@ describe("what a reservation may do with a record (E2)", () => {
       "conflict",
     ],
     ["another kind of operation: held", { ...record, status: "held", result: undefined }, later, "conflict"],
-    ["another kind of operation: released", { ...record, status: "released", result: undefined }, now, "conflict"],
+    ["given back (E2.4)", { ...record, status: "released", result: undefined }, now, "released"],
+    [
+      "given back, another input",
+      { ...record, status: "released", result: undefined, inputHash: "sha256:theirs" },
+      now,
+      "conflict",
+    ],
+    ["given back and stale", { ...record, status: "released", result: undefined }, later, "stale"],
     [
       "another kind of operation: failed",
       { ...record, result: { kind: "failure", encoding: "json", body: 1 } },

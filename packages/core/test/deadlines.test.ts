@@ -8,7 +8,7 @@ import {
   type StoredRecord,
   type WriteOutcome,
 } from "@firstwrite/core";
-import { settle, VirtualClock } from "@firstwrite/memory";
+import { MemoryStore, settle, VirtualClock } from "@firstwrite/memory";
 import {
   assign,
   bench,
@@ -243,4 +243,23 @@ describe("deadlines (invariant 7)", () => {
     };
     assert.ok(returned(await reserve()).created);
   });
+});
+
+describe("a store that breaks its own type", () => {
+  for (const answer of [undefined, null, {}, { kind: "ok" }, "written"]) {
+    it(`answers a write ${JSON.stringify(answer)}: nothing is known, so a read decides`, async () => {
+      const store = new MemoryStore();
+      const create = store.create.bind(store);
+      let calls = 0;
+      // What a store without types may do; the engine must not take it for an outcome.
+      const lying: unknown = async (...call: Parameters<typeof create>) => {
+        calls += 1;
+        const outcome = await create(...call);
+        return calls === 1 ? answer : outcome;
+      };
+      Object.assign(store, { create: lying });
+      const { created } = await new Idempotency({ store }).reserve(assign, request, input, byOperationId);
+      assert.deepEqual([created, calls], [true, 1]);
+    });
+  }
 });

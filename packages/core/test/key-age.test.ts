@@ -1,0 +1,129 @@
+import assert from "node:assert/strict";
+
+import { days, defineReservation, Idempotency, InvalidArgumentError, KeyTooOldError } from "@firstwrite/core";
+import { MemoryStore, VirtualClock } from "@firstwrite/memory";
+
+import { byOperationId, DAY_MS, input, recordName, request } from "./setup.ts";
+
+const retention = { retryWindowMs: days(2), brokerDelayMs: days(1), ttlMs: days(10) };
+const assign = defineReservation<unknown>({ name: "assign", retention });
+const timed = defineReservation<unknown>({ name: "timed", retention, keyTime: true });
+
+describe("E8: a key that is too old begins no second operation", () => {
+  const start = Date.UTC(2026, 0, 1);
+  let clock: VirtualClock;
+  let store: MemoryStore;
+  let idempotency: Idempotency;
+
+  beforeEach(() => {
+    clock = new VirtualClock({ startAt: start });
+    store = new MemoryStore({ clock });
+    idempotency = new Idempotency({ store, runtime: clock });
+  });
+  const reserve = (issuedAt: number, by: Idempotency = idempotency) =>
+    by.reserve(assign, { ...request, issuedAt }, input, byOperationId);
+  const status = async (): Promise<unknown> => {
+    const record = await store.read(recordName);
+    return record && JSON.parse(Buffer.from(record.bytes).toString()).status;
+  };
+
+  it("one at the end of the window is taken, one past it is refused before any request", async () => {
+    assert.equal((await reserve(start - 3 * DAY_MS)).created, true);
+    store.expire(recordName);
+    await assert.rejects(reserve(start - 3 * DAY_MS - 1), KeyTooOldError.is);
+    assert.equal(await store.read(recordName), undefined);
+  });
+
+  it("a repeat within the window gets the value", async () => {
+    const first = await reserve(start);
+    await clock.advance(3 * DAY_MS);
+    assert.equal((await reserve(start)).value, first.value);
+  });
+
+  it("without a retry window it is the TTL less a day", async () => {
+    const plain = defineReservation<unknown>({ name: "plain", retention: { ttlMs: days(10) } });
+    const at = (issuedAt: number) => idempotency.reserve(plain, { ...request, issuedAt }, input, byOperationId);
+    await assert.rejects(at(start - 9 * DAY_MS - 1), KeyTooOldError.is);
+    await at(start - 9 * DAY_MS);
+  });
+
+  it("a machine whose clock is behind learns the store's time by any answer", async () => {
+    const behind = new VirtualClock({ startAt: start - 20 * DAY_MS, seed: 2 });
+    const late = new Idempotency({ store, runtime: behind });
+    await late.reserve(assign, { scope: "acme", key: "other" }, input, byOperationId);
+    await assert.rejects(reserve(start - 5 * DAY_MS, late), KeyTooOldError.is);
+    assert.equal(await store.read(recordName), undefined, "refused before any request");
+  });
+
+  it("with its first request, by readAt: a stale record is not overwritten", async () => {
+    await reserve(start);
+    await clock.advance(days(10) + 1);
+    const behind = new Idempotency({ store, runtime: new VirtualClock({ startAt: start, seed: 2 }) });
+    const before = await store.read(recordName);
+    await assert.rejects(reserve(start, behind), KeyTooOldError.is);
+    assert.equal((await store.read(recordName))?.version, before?.version);
+  });
+
+  it("with its first request, by the claim's own answer: a pruned record's claim is given back", async () => {
+    const behind = new Idempotency({ store, runtime: new VirtualClock({ startAt: start - 5 * DAY_MS, seed: 2 }) });
+    await assert.rejects(reserve(start - 5 * DAY_MS, behind), (error) => {
+      assert.ok(KeyTooOldError.is(error) && error.code === "KEY_TOO_OLD");
+      assert.match(error.message, /find out whether its request was done/);
+      assert.ok(error.operationId);
+      return true;
+    });
+    assert.equal(await status(), "released");
+  });
+
+  it("what was given back goes on as the next attempt of the same operation", async () => {
+    const behind = new Idempotency({ store, runtime: new VirtualClock({ startAt: start - 5 * DAY_MS, seed: 2 }) });
+    const refused: unknown = await reserve(start - 5 * DAY_MS, behind).catch((error: unknown) => error);
+    const { operationId, created } = await reserve(start);
+    assert.ok(KeyTooOldError.is(refused));
+    assert.deepEqual([operationId, created], [refused.operationId, true]);
+    const { attempt } = JSON.parse(Buffer.from((await store.read(recordName))?.bytes ?? []).toString());
+    assert.equal(attempt, 2);
+    assert.equal(await status(), "ready");
+  });
+
+  describe("keys that carry a time", () => {
+    const withKey = (key: string) => idempotency.reserve(timed, { scope: "acme", key }, input, byOperationId);
+
+    // The example of RFC 9562, appendix A.6, and of the ULID specification.
+    const known: [string, string, number][] = [
+      ["UUIDv7", "017F22E2-79B0-7CC3-98C4-DC0C0C07398F", 1_645_557_742_000],
+      ["ULID", "01ARZ3NDEKTSV4RRFFQ69G5FAV", 1_469_922_850_259],
+    ];
+    for (const [format, key, time] of known) {
+      it(`reads a ${format}`, async () => {
+        const at = async (startAt: number) => {
+          const runtime = new VirtualClock({ startAt });
+          const own = new Idempotency({ store: new MemoryStore({ clock: runtime }), runtime });
+          return own.reserve(timed, { scope: "acme", key }, input, byOperationId);
+        };
+        assert.equal((await at(time + 3 * DAY_MS)).created, true);
+        await assert.rejects(at(time + 3 * DAY_MS + 1), KeyTooOldError.is);
+      });
+    }
+
+    for (const key of [
+      "k",
+      "3b0f3c1e-9d64-4b8f-8a55-0d6d1f6f2a11",
+      "81ARZ3NDEKTSV4RRFFQ69G5FAV",
+      "01ARZ3NDEKTSV4RRFFQ69G5FAU",
+    ]) {
+      it(`refuses ${key}, which carries none`, async () => {
+        await assert.rejects(
+          withKey(key),
+          (error) => InvalidArgumentError.is(error) && /version 7 or a ULID/.test(error.message),
+        );
+      });
+    }
+  });
+
+  it("a key from more than a day ahead is a mistake", async () => {
+    assert.equal((await reserve(start + DAY_MS)).created, true);
+    await assert.rejects(reserve(start + DAY_MS + 1), InvalidArgumentError.is);
+    await assert.rejects(reserve(Number.NaN), InvalidArgumentError.is);
+  });
+});
