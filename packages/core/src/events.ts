@@ -10,8 +10,8 @@ export interface FirstwriteEvents {
   /** One request to the store was answered, or given up. */
   "firstwrite:store-request": {
     readonly store: string;
-    readonly operation: "create" | "replace" | "read";
-    readonly outcome: "written" | "refused" | "contended" | "unknown" | "found" | "absent" | "failed";
+    readonly operation: "create" | "replace" | "read" | "remove";
+    readonly outcome: "written" | "removed" | "refused" | "contended" | "unknown" | "found" | "absent" | "failed";
     readonly durationMs: number;
   };
   /** A write whose answer was lost was brought to "mine" or "not mine" (rules U1 to U3). */

@@ -49,3 +49,12 @@ export { settleWrite, type Mine, type RecognisableWrite, type SettledWrite } fro
 export { SingleFlight, type CallLimits, type FlightLife, type Landed } from "./single-flight.ts";
 export type { IdempotencyRecord, RecordResult, RecordStatus } from "./record.ts";
 export { brandedError, type ErrorBrand } from "./error-brand.ts";
+export {
+  probeStore,
+  verifyStore,
+  type ProbeCheck,
+  type ProbeFinding,
+  type ProbeOptions,
+  type ProbeReport,
+} from "./probe-store.ts";
+export { removeRecord } from "./remove-record.ts";

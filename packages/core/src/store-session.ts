@@ -1,4 +1,4 @@
-import type { ConditionalStore, StoredRecord, Version, WriteOutcome } from "./conditional-store.ts";
+import type { ConditionalStore, RemoveOutcome, StoredRecord, Version, WriteOutcome } from "./conditional-store.ts";
 import { Backoff } from "./backoff.ts";
 import { publish, type FirstwriteEvents } from "./events.ts";
 import type { Runtime } from "./runtime.ts";
@@ -126,6 +126,28 @@ export class StoreSession {
     }
   }
 
+  /**
+   * Sends a conditional delete once, as {@link write}.
+   *
+   * @throws {StoreError} `UNSUPPORTED` where the store has none; others when nothing was removed.
+   * @throws {SessionEnded} before sending.
+   */
+  async remove(name: string, expected: Version): Promise<RemoveOutcome> {
+    this.throwIfEnded();
+    const { store } = this;
+    if (store.remove === undefined) {
+      throw new StoreError("UNSUPPORTED", store.traits.name, "the store has no conditional delete");
+    }
+    const remove = store.remove.bind(store);
+    try {
+      return await this.#request("remove", (signal) => remove(name, expected, { signal }));
+    } catch (error) {
+      this.#note(error);
+      if (StoreError.is(error)) throw error;
+      return { kind: "unknown", cause: error };
+    }
+  }
+
   /** What the session's own end did to a request says less than what the store said before. */
   #note(trouble: unknown): void {
     if (!this.signal.aborted) this.#trouble = trouble;
@@ -133,7 +155,7 @@ export class StoreSession {
   }
 
   /** One request, raced against its timeout and the session's end, in case the store's client heeds no signal. */
-  async #request<Answer extends WriteOutcome | StoredRecord | undefined>(
+  async #request<Answer extends WriteOutcome | RemoveOutcome | StoredRecord | undefined>(
     operation: FirstwriteEvents["firstwrite:store-request"]["operation"],
     send: (signal: AbortSignal) => Promise<Answer>,
   ): Promise<Answer> {

@@ -24,13 +24,14 @@ import {
   type CallOptions,
   type ConditionalStore,
   type ListedObject,
+  type RemoveOutcome,
   type StoredRecord,
   type StoreTraits,
   type Version,
   type WriteOutcome,
 } from "@firstwrite/core";
 
-export type Operation = "create" | "replace" | "read";
+export type Operation = "create" | "replace" | "read" | "remove";
 
 export type Fault = "lostRequest" | "lostReply" | "landsLate" | "contended" | "hangs" | "denied" | "away";
 
@@ -104,6 +105,15 @@ export class MemoryStore implements ConditionalStore {
     return entry && { ...entry, bytes: Uint8Array.from(entry.bytes), readAt: this.#clock.now() };
   }
 
+  async remove(name: string, expected: Version, options: CallOptions = {}): Promise<RemoveOutcome> {
+    checkObjectName(this.traits, name);
+    return this.#write<RemoveOutcome>("remove", name, options, () => {
+      if (this.#entries.get(name)?.version !== expected) return refused;
+      this.#entries.delete(name);
+      return { kind: "removed" };
+    });
+  }
+
   async *list(prefix: string, options: CallOptions = {}): AsyncGenerator<ListedObject, void, void> {
     this.#throwIfAborted(options);
     for (const [name, { modifiedAt }] of Array.from(this.#entries)) {
@@ -148,12 +158,12 @@ export class MemoryStore implements ConditionalStore {
     this.#entries.delete(name);
   }
 
-  async #write(
-    operation: "create" | "replace",
+  async #write<Outcome>(
+    operation: Exclude<Operation, "read">,
     name: string,
     options: CallOptions,
-    decide: () => WriteOutcome,
-  ): Promise<WriteOutcome> {
+    decide: () => Outcome | typeof refused,
+  ): Promise<Outcome | Undecided> {
     this.#throwIfAborted(options);
     const fault = this.#take(operation, name);
     switch (fault) {
@@ -215,9 +225,12 @@ export class MemoryStore implements ConditionalStore {
   }
 }
 
-const refused: WriteOutcome = { kind: "refused" };
+const refused = { kind: "refused" } as const;
 
-function unknown(why: string): WriteOutcome {
+/** What a fault makes of a write's outcome, or of a remove's. */
+type Undecided = Extract<WriteOutcome, { kind: "refused" | "contended" | "unknown" }>;
+
+function unknown(why: string): Undecided {
   return { kind: "unknown", cause: new Error(`${why} (injected)`) };
 }
 

@@ -11,7 +11,13 @@
  * version there until a lifecycle rule removes it.
  */
 
-import { GetObjectCommand, ListObjectsV2Command, PutObjectCommand, type S3Client } from "@aws-sdk/client-s3";
+import {
+  DeleteObjectCommand,
+  GetObjectCommand,
+  ListObjectsV2Command,
+  PutObjectCommand,
+  type S3Client,
+} from "@aws-sdk/client-s3";
 import {
   checkObjectName,
   checkWrite,
@@ -20,6 +26,7 @@ import {
   type CallOptions,
   type ConditionalStore,
   type ListedObject,
+  type RemoveOutcome,
   type StoredRecord,
   type StoreErrorCode,
   type StoreTraits,
@@ -96,10 +103,7 @@ export class S3Store implements ConditionalStore {
 
   async replace(name: string, expected: Version, bytes: Uint8Array, options: CallOptions = {}): Promise<WriteOutcome> {
     checkWrite(this.traits, name, bytes);
-    // `*` would overwrite any record, and a list would match any of several.
-    if (!isStrongETag(expected)) throw this.#error("INVALID_ARGUMENT", `${expected} is not a version this store gave`);
-    const value = this.#unquotedIfMatch ? expected.replaceAll('"', "") : expected;
-    return this.#put("replace", name, bytes, { header: "if-match", value }, options);
+    return this.#put("replace", name, bytes, this.#ifMatch(expected), options);
   }
 
   async read(name: string, options: CallOptions = {}): Promise<StoredRecord | undefined> {
@@ -124,6 +128,31 @@ export class S3Store implements ConditionalStore {
     }
     const modifiedAt = this.#time(answer, "last-modified");
     return { bytes, version: this.#version(answer), modifiedAt, readAt: this.#time(answer, "date") };
+  }
+
+  /**
+   * In a versioned bucket this puts a delete marker over the record. Some services take the condition and ignore it, and
+   * delete: `removeRecord` of the core finds out first.
+   * https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-deletes.html
+   */
+  async remove(name: string, expected: Version, options: CallOptions = {}): Promise<RemoveOutcome> {
+    checkObjectName(this.traits, name);
+    const condition = this.#ifMatch(expected);
+    const command = new DeleteObjectCommand({
+      Bucket: this.#bucket,
+      Key: this.#prefix + name,
+      IfMatch: condition.value,
+    });
+    const exchange = await this.#once(
+      command,
+      options,
+      (sendOptions) => this.#client.send(command, sendOptions),
+      condition,
+    );
+    if (exchange.kind === "failed") return this.#undone("replace", exchange);
+    const { status } = exchange.answer ?? {};
+    if (status === 200 || status === 204) return { kind: "removed" };
+    return { kind: "unknown", cause: this.#error("UNSUPPORTED", `a delete was answered ${status}`) };
   }
 
   async *list(prefix: string, options: CallOptions = {}): AsyncGenerator<ListedObject, void, void> {
@@ -181,10 +210,20 @@ export class S3Store implements ConditionalStore {
       (sendOptions) => this.#client.send(command, sendOptions),
       condition,
     );
-    if (exchange.kind === "answered") return this.#written(exchange.answer);
+    return exchange.kind === "answered" ? this.#written(exchange.answer) : this.#undone(operation, exchange);
+  }
+
+  /** What a failed write, or a failed delete, comes to. A delete's condition is that of a replace. */
+  #undone(operation: "create" | "replace", exchange: FailedExchange): Undone {
     const verdict = sortWriteFailure(operation, failureOf(exchange));
     if (verdict.kind === "error") throw this.#failure(verdict, exchange.error);
     return verdict.kind === "unknown" ? { kind: "unknown", cause: exchange.error } : { kind: verdict.kind };
+  }
+
+  /** @throws {StoreError} `INVALID_ARGUMENT`: `*` would match any record, and a list any of several. */
+  #ifMatch(expected: Version): Condition {
+    if (!isStrongETag(expected)) throw this.#error("INVALID_ARGUMENT", `${expected} is not a version this store gave`);
+    return { header: "if-match", value: this.#unquotedIfMatch ? expected.replaceAll('"', "") : expected };
   }
 
   /**
@@ -247,7 +286,10 @@ export class S3Store implements ConditionalStore {
   }
 }
 
-function failureOf({ error, sent, answer }: Extract<Exchange<unknown>, { kind: "failed" }>): Failure {
+type FailedExchange = Extract<Exchange<unknown>, { kind: "failed" }>;
+type Undone = Extract<WriteOutcome, { kind: "refused" | "contended" | "unknown" }>;
+
+function failureOf({ error, sent, answer }: FailedExchange): Failure {
   return { error, sent, status: answer?.status };
 }
 

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
-import type { ListedObject } from "@firstwrite/core";
+import { toVersion, type ListedObject } from "@firstwrite/core";
 import { S3Store } from "@firstwrite/s3";
-import type { Answer, ReceivedRequest } from "@firstwrite/conformance/wire";
+import type { Answer, ReceivedRequest, Reply } from "@firstwrite/conformance/wire";
 import { bench, bytes, clientOf, date, found, modified, rejectsWith, s3Error, stored, v1 } from "./setup.ts";
 
 const bodies: readonly [title: string, body: Uint8Array][] = [
@@ -214,3 +214,36 @@ async function all(list: AsyncIterable<ListedObject>): Promise<ListedObject[]> {
   for await (const object of list) listed.push(object);
   return listed;
 }
+
+describe("s3: remove", () => {
+  it("is one DELETE with If-Match", async () => {
+    await using b = await bench({ status: 204 });
+    assert.deepEqual(await b.store.remove("x", v1), { kind: "removed" });
+    const [request, ...more] = b.server.requests;
+    assert.deepEqual([request?.method, request?.headers["if-match"], more.length], ["DELETE", v1, 0]);
+  });
+
+  const outcomes: [string, Reply, string][] = [
+    ["412", s3Error(412, "PreconditionFailed"), "refused"],
+    ["404 NoSuchKey", s3Error(404, "NoSuchKey"), "refused"],
+    ["409 ConditionalRequestConflict", s3Error(409, "ConditionalRequestConflict"), "contended"],
+    ["500", s3Error(500, "InternalError"), "unknown"],
+    ["a reset", "reset", "unknown"],
+  ];
+  for (const [title, reply, kind] of outcomes) {
+    it(`answered ${title}: ${kind}, after one request`, async () => {
+      await using b = await bench(reply);
+      assert.equal((await b.store.remove("x", v1)).kind, kind);
+      assert.equal(b.server.requests.length, 1);
+    });
+  }
+
+  it("is refused before anything is sent for what is no version, and told apart where access is denied", async () => {
+    await using b = await bench(s3Error(403, "AccessDenied"));
+    for (const etag of ["*", '"a", "b"', 'W/"a"']) {
+      await assert.rejects(b.store.remove("x", toVersion(etag)), rejectsWith("INVALID_ARGUMENT"));
+    }
+    assert.equal(b.server.requests.length, 0);
+    await assert.rejects(b.store.remove("x", v1), rejectsWith("PERMISSION_DENIED"));
+  });
+});

@@ -12,6 +12,7 @@ import {
   type CallOptions,
   type ConditionalStore,
   type ListedObject,
+  type RemoveOutcome,
   type StoredRecord,
   type StoreTraits,
   type Version,
@@ -52,6 +53,7 @@ export class SqliteStore implements ConditionalStore {
   readonly #update: StatementSync;
   readonly #select: StatementSync;
   readonly #page: StatementSync;
+  readonly #delete: StatementSync;
 
   /**
    * @throws {StoreError} `PERMISSION_DENIED` for a file that cannot be opened, `CORRUPT` for one that is no database,
@@ -93,6 +95,7 @@ export class SqliteStore implements ConditionalStore {
       "UPDATE firstwrite_records SET version = ?, modified_at = ?, bytes = ? WHERE name = ? AND version = ?",
     );
     this.#select = database.prepare("SELECT version, modified_at, bytes FROM firstwrite_records WHERE name = ?");
+    this.#delete = database.prepare("DELETE FROM firstwrite_records WHERE name = ? AND version = ?");
     this.#page = database.prepare(
       "SELECT name, modified_at FROM firstwrite_records WHERE name > ? OR (? AND name = ?) ORDER BY name LIMIT ?",
     );
@@ -101,13 +104,13 @@ export class SqliteStore implements ConditionalStore {
   async create(name: string, bytes: Uint8Array, options: CallOptions = {}): Promise<WriteOutcome> {
     checkWrite(this.traits, name, bytes);
     const copy = Uint8Array.from(bytes);
-    return this.#write(options, (version, at) => this.#insert.run(name, version, at, copy).changes);
+    return this.#put(options, (version, at) => this.#insert.run(name, version, at, copy).changes);
   }
 
   async replace(name: string, expected: Version, bytes: Uint8Array, options: CallOptions = {}): Promise<WriteOutcome> {
     checkWrite(this.traits, name, bytes);
     const copy = Uint8Array.from(bytes);
-    return this.#write(options, (version, at) => this.#update.run(version, at, copy, name, expected).changes);
+    return this.#put(options, (version, at) => this.#update.run(version, at, copy, name, expected).changes);
   }
 
   async read(name: string, options: CallOptions = {}): Promise<StoredRecord | undefined> {
@@ -119,6 +122,13 @@ export class SqliteStore implements ConditionalStore {
       throw new StoreError("CORRUPT", STORE, `the row of ${JSON.stringify(name)} was not written by this store`);
     }
     return { bytes, version: toVersion(version), modifiedAt, readAt: Date.now() };
+  }
+
+  async remove(name: string, expected: Version, options: CallOptions = {}): Promise<RemoveOutcome> {
+    checkObjectName(this.traits, name);
+    return this.#write<RemoveOutcome>(options, () =>
+      this.#delete.run(name, expected).changes === 1 ? { kind: "removed" } : { kind: "refused" },
+    );
   }
 
   /** In the order of the names' bytes; each page is a read of its own, so that no iteration holds back a checkpoint. */
@@ -138,18 +148,19 @@ export class SqliteStore implements ConditionalStore {
     if (this.#database.isOpen) this.#database.close();
   }
 
+  #put(options: CallOptions, statement: (version: Version, at: number) => number | bigint): Promise<WriteOutcome> {
+    return this.#write<WriteOutcome>(options, () => {
+      const version = toVersion(randomUUID());
+      const at = Date.now();
+      return statement(version, at) === 1 ? { kind: "written", version, at } : { kind: "refused" };
+    });
+  }
+
   /** One statement is one transaction: it is on the disk when it returns, or it has not happened. */
-  async #write(
-    { signal }: CallOptions,
-    statement: (version: Version, at: number) => number | bigint,
-  ): Promise<WriteOutcome> {
+  async #write<Outcome>({ signal }: CallOptions, statement: () => Outcome): Promise<Outcome | Undecided> {
     await turn(signal);
     try {
-      const outcome = await whileBusy<WriteOutcome>(this.#busyTimeoutMs, signal, () => {
-        const version = toVersion(randomUUID());
-        const at = Date.now();
-        return statement(version, at) === 1 ? { kind: "written", version, at } : { kind: "refused" };
-      });
+      const outcome = await whileBusy(this.#busyTimeoutMs, signal, statement);
       return outcome === busy ? { kind: "contended" } : outcome;
     } catch (error) {
       const certain = certainError(error);
@@ -169,6 +180,9 @@ export class SqliteStore implements ConditionalStore {
     throw new StoreError("UNAVAILABLE", STORE, "the file is locked by another process");
   }
 }
+
+/** What a lock or a failed sync makes of a write's outcome, or of a remove's. */
+type Undecided = Extract<WriteOutcome, { kind: "contended" | "unknown" }>;
 
 /** WAL, so that readers and one writer do not wait for each other; FULL, so that what is answered is on the disk. */
 function prepare(database: DatabaseSync): void {
