@@ -8,6 +8,7 @@ import { faultRules } from "./rules/faults.ts";
 import { freshnessRules } from "./rules/freshness.ts";
 import { historyRules } from "./rules/histories.ts";
 import { listingRules } from "./rules/listing.ts";
+import { removingRules } from "./rules/removing.ts";
 import { nameRules } from "./rules/names.ts";
 import { raceRules } from "./rules/races.ts";
 import { requestRules } from "./rules/requests.ts";
@@ -36,6 +37,7 @@ export function storeConformance<S extends ConditionalStore>(
   timeRules(suite);
   freshnessRules(suite);
   listingRules(suite);
+  removingRules(suite);
   closingRules(suite);
   requestRules(suite);
   faultRules(suite);

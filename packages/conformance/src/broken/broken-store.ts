@@ -20,7 +20,7 @@ export interface BrokenStore {
 }
 
 /** A store with everything a store can have. */
-export type FullStore = Required<Omit<ConditionalStore, "remove">>;
+export type FullStore = Required<ConditionalStore>;
 
 /** What a fault changes in a client that is correct without it. */
 export type Fault = (sound: FullStore, service: FullStore) => Partial<FullStore>;
@@ -64,6 +64,11 @@ export function soundClient(service: FullStore, limits: Partial<StoreTraits> = {
       checkObjectName(traits, name);
       throwIfAborted(traits, options);
       return service.read(name, options);
+    },
+    async remove(name, expected, options) {
+      checkObjectName(traits, name);
+      throwIfAborted(traits, options);
+      return service.remove(name, expected, options);
     },
     list: (prefix, options) => service.list(prefix, options),
     close: async () => undefined,

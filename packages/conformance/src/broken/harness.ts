@@ -74,6 +74,11 @@ class CountedService implements FullStore {
     return this.#memory.list(...call);
   }
 
+  remove(...call: Parameters<FullStore["remove"]>): ReturnType<FullStore["remove"]> {
+    this.requests += 1;
+    return this.#memory.remove(...call);
+  }
+
   async close(): Promise<void> {
     // The service outlives its clients.
   }

@@ -4,6 +4,7 @@ import type { BrokenStore } from "./broken-store.ts";
 import { brokenConditions } from "./conditions.ts";
 import { brokenContents } from "./contents.ts";
 import { brokenListings } from "./listings.ts";
+import { brokenRemovals } from "./removals.ts";
 import { brokenNames } from "./names.ts";
 import { brokenReads } from "./reads.ts";
 import { brokenTimes } from "./times.ts";
@@ -22,4 +23,5 @@ export const brokenStores: readonly BrokenStore[] = [
   ...brokenReads,
   ...brokenTimes,
   ...brokenListings,
+  ...brokenRemovals,
 ];

@@ -41,6 +41,7 @@ export const oddStores: readonly OddStore[] = [
         const record = await sound.read(name, options);
         return record && { ...record, version: hashed(record.bytes, record.version) };
       },
+      remove: (name, expected, options) => sound.remove(name, inner.get(expected) ?? toVersion("none"), options),
     });
   }),
 
@@ -53,6 +54,7 @@ export const oddStores: readonly OddStore[] = [
       const outcome = await sound.replace(name, toVersion(expected.replaceAll('"', "") || "none"), bytes, options);
       return outcome.kind === "written" ? { ...outcome, version: toVersion(`"${outcome.version}"`) } : outcome;
     },
+    remove: (name, expected, options) => sound.remove(name, toVersion(expected.replaceAll('"', "") || "none"), options),
   })),
 
   odd("knows the form of its versions, and rejects every other as INVALID_ARGUMENT", (sound) => ({
@@ -143,6 +145,7 @@ export const lossyStore: OddStore = {
         if (reads % 23 === 0) throw unavailable(service.traits);
         return service.read(name, options);
       },
+      remove: (name, expected, options) => service.remove(name, expected, options),
       list: (prefix, options) => service.list(prefix, options),
       close: () => service.close(),
     };
