@@ -148,7 +148,8 @@ export interface ConditionalStore {
   list?(prefix: string, options?: CallOptions): AsyncIterable<ListedObject>;
 
   /**
-   * Deletes the record if it is at `expected`; a missing record is `refused`. One request, as a write is. Some services
+   * Deletes the record if it is at `expected`; for a missing one the answer is `refused`, or `removed` where the service
+   * does not tell. One request, as a write is. Some services
    * take the condition and ignore it, so that nobody calls this who has not found out by trying that this one does not.
    * Absent where the service has no conditional delete.
    *

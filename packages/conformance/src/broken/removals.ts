@@ -1,5 +1,7 @@
 /** Faults of the optional conditional delete. */
 
+import { StoreError } from "@firstwrite/core";
+
 import { broken, type BrokenStore } from "./broken-store.ts";
 
 export const brokenRemovals: readonly BrokenStore[] = [
@@ -16,10 +18,16 @@ export const brokenRemovals: readonly BrokenStore[] = [
     "a remove at the record's version removes it, and a create makes it anew",
     () => ({ remove: async () => ({ kind: "removed" }) }),
   ),
-  broken("takes a missing record for removed", "a remove of a missing record is refused", (sound) => ({
-    remove: async (name, expected, options) =>
-      (await sound.read(name)) === undefined ? { kind: "removed" } : sound.remove(name, expected, options),
-  })),
+  broken(
+    "rejects a remove of a missing record",
+    "a remove of a missing record is answered, and leaves it missing",
+    (sound) => ({
+      remove: async (name, expected, options) => {
+        if ((await sound.read(name)) !== undefined) return sound.remove(name, expected, options);
+        throw new StoreError("UNAVAILABLE", sound.traits.name, "there is no such record");
+      },
+    }),
+  ),
   broken("removes without regard to case", "a remove takes no other record away", (sound, service) => ({
     remove: async (name, expected, options) => {
       const outcome = await sound.remove(name, expected, options);
