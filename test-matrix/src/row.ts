@@ -11,6 +11,8 @@ export interface Row {
    * {@link Provisioned.url} are there. Suites ask before anything is provisioned.
    */
   readonly second: boolean;
+  /** Whether {@link Provisioned.via} is there: the store speaks HTTP to an address that a proxy can stand before. */
+  readonly proxied: boolean;
   /** Tests of the conformance suite that this server is known not to pass, by title, with the reason. */
   readonly gaps?: Readonly<Record<string, string>>;
   /**
@@ -26,6 +28,8 @@ export interface Provisioned {
   open(): Promise<ConditionalStore>;
   /** A client of its own, where that is something else than the first again: another connection, another endpoint. */
   openSecond?(): Promise<ConditionalStore>;
+  /** The same place by another address: a proxy's, which forwards to `endpoint`. */
+  readonly via?: { readonly endpoint: string; open(address: string): Promise<ConditionalStore> };
   /** The place as `openStore` of `@firstwrite/stores` takes it. */
   readonly url?: string;
   /** Environment variables with which `url` works. */

@@ -20,18 +20,20 @@ import { provisionMemory, provisionSqlite } from "./stores/embedded.ts";
 import { provisionBucket, provisionS3 } from "./stores/s3.ts";
 
 export const rows: readonly Row[] = [
-  { name: "memory", store: "memory", second: false, provision: provisionMemory },
-  { name: "sqlite", store: "sqlite", second: true, provision: provisionSqlite },
+  { name: "memory", store: "memory", second: false, proxied: false, provision: provisionMemory },
+  { name: "sqlite", store: "sqlite", second: true, proxied: false, provision: provisionSqlite },
   {
     name: "versitygw",
     store: "s3",
     second: true,
+    proxied: true,
     provision: () => provisionS3(() => startVersitygw({ variable: "FIRSTWRITE_MATRIX_VERSITYGW" })),
   },
   {
     name: "versitygw, opaque ETags",
     store: "s3",
     second: true,
+    proxied: true,
     provision: () =>
       provisionS3(() => startVersitygw({ variable: "FIRSTWRITE_MATRIX_VERSITYGW_OPAQUE_ETAGS", opaqueETags: true })),
   },
@@ -39,6 +41,7 @@ export const rows: readonly Row[] = [
     name: "versitygw, two gateways",
     store: "s3",
     second: true,
+    proxied: true,
     provision: () =>
       provisionS3(() => startVersitygw({ variable: "FIRSTWRITE_MATRIX_VERSITYGW_TWO_GATEWAYS", gateways: 2 })),
   },
@@ -46,6 +49,7 @@ export const rows: readonly Row[] = [
     name: "moto",
     store: "s3",
     second: true,
+    proxied: true,
     provision: () => provisionS3(() => startMoto("FIRSTWRITE_MATRIX_MOTO")),
   },
   ...bucketRow(process.env["FIRSTWRITE_MATRIX_BUCKET"]),
@@ -69,5 +73,5 @@ export function selectRows(asked: string | undefined): readonly Row[] {
 
 function bucketRow(url: string | undefined): readonly Row[] {
   if (url === undefined || url === "") return [];
-  return [{ name: "bucket", store: "s3", second: true, provision: () => provisionBucket(url) }];
+  return [{ name: "bucket", store: "s3", second: true, proxied: false, provision: () => provisionBucket(url) }];
 }

@@ -5,6 +5,7 @@ import type { ConditionalStore } from "@firstwrite/core";
 import type { Provisioned, Row } from "./row.ts";
 import { conformance } from "./suites/conformance.ts";
 import { tasks } from "./suites/tasks.ts";
+import { conformanceThroughProxy, tasksThroughProxy } from "./suites/through-proxy.ts";
 import { url } from "./suites/url.ts";
 import { webhooks } from "./suites/webhooks.ts";
 
@@ -25,4 +26,11 @@ export interface MatrixSuite {
   register(harness: RowHarness): void;
 }
 
-export const suites: readonly MatrixSuite[] = [conformance, tasks, url, webhooks];
+export const suites: readonly MatrixSuite[] = [
+  conformance,
+  tasks,
+  conformanceThroughProxy,
+  tasksThroughProxy,
+  url,
+  webhooks,
+];

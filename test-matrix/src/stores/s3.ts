@@ -31,6 +31,7 @@ export async function provisionS3(start: () => Promise<S3Service>): Promise<Prov
   return {
     open: () => clients.open(clientConfig(first)),
     openSecond: () => clients.open(clientConfig(second)),
+    via: { endpoint: first.url, open: (address) => clients.open(clientConfig({ ...first, url: address })) },
     url: storeUrl(place, first),
     env: { AWS_ACCESS_KEY_ID: first.accessKeyId, AWS_SECRET_ACCESS_KEY: first.secretAccessKey },
     async close() {
