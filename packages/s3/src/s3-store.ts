@@ -21,6 +21,7 @@ import {
 import {
   checkObjectName,
   checkWrite,
+  parseHttpDate,
   StoreError,
   toVersion,
   type CallOptions,
@@ -254,8 +255,8 @@ export class S3Store implements ConditionalStore {
   /** @throws {StoreError} `UNSUPPORTED`: without the service's clock nothing can be said about a lease. */
   #time(answer: WireAnswer, header: "date" | "last-modified"): number {
     const value = answer.headers[header];
-    const time = value !== undefined && httpDate.test(value) ? Date.parse(value) : Number.NaN;
-    if (Number.isNaN(time)) {
+    const time = value === undefined ? undefined : parseHttpDate(value);
+    if (time === undefined) {
       throw this.#error(
         "UNSUPPORTED",
         `the service gave ${value === undefined ? `no ${header}` : `the ${header} ${value}`}, which is no time`,
@@ -300,6 +301,3 @@ function failureOf({ error, sent, answer }: FailedExchange): Failure {
 function isStrongETag(etag: string): boolean {
   return /^("?)[!#-)+\-.-~]+\1$/.test(etag) && !/^w\//i.test(etag);
 }
-
-// RFC 9110's IMF-fixdate. `Date.parse` alone takes much else, a time without a zone as a local one.
-const httpDate = /^[A-Z][a-z]{2}, \d{2} [A-Z][a-z]{2} \d{4} \d{2}:\d{2}:\d{2} GMT$/;

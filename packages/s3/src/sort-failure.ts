@@ -8,7 +8,7 @@
  * Codes: https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html
  */
 
-import type { StoreErrorCode } from "@firstwrite/core";
+import { neverConnected, type StoreErrorCode } from "@firstwrite/core";
 import { ConditionLostError } from "./one-request.ts";
 
 export interface Failure {
@@ -144,17 +144,6 @@ const credentialErrors: ReadonlySet<string> = new Set([
 ]);
 
 const addressErrors: ReadonlySet<string> = new Set(["EndpointError", "InvalidBucketName"]);
-
-/**
- * Whether the failure is of opening the connection. By `syscall` and not by `code`: an ETIMEDOUT or EHOSTUNREACH can
- * also end a connection over which the request has gone. Where several addresses were tried, Node gives all failures.
- */
-function neverConnected(error: unknown): boolean {
-  if (error instanceof AggregateError) return error.errors.length > 0 && error.errors.every(neverConnected);
-  return (
-    error instanceof Error && "syscall" in error && (error.syscall === "connect" || error.syscall === "getaddrinfo")
-  );
-}
 
 /** The service's own error code; `undefined` where the SDK found none and put a word of its own there. */
 function serviceCode(error: unknown): string | undefined {

@@ -1,0 +1,42 @@
+import assert from "node:assert/strict";
+import { neverConnected, parseHttpDate } from "@firstwrite/core";
+
+const failure = (details: object): Error => Object.assign(new Error("no"), details);
+
+describe("neverConnected", () => {
+  it("goes by the system call that failed, and not by a code that an open connection can end with too", () => {
+    for (const syscall of ["connect", "getaddrinfo"])
+      assert.ok(neverConnected(failure({ syscall, code: "ETIMEDOUT" })));
+    for (const syscall of ["read", "write"]) assert.ok(!neverConnected(failure({ syscall, code: "ETIMEDOUT" })));
+    assert.ok(!neverConnected(failure({ code: "ECONNREFUSED" })));
+  });
+
+  it("asks for a failed connection to every address that was tried", () => {
+    const connect = failure({ syscall: "connect" });
+    assert.ok(neverConnected(new AggregateError([connect, connect])));
+    assert.ok(!neverConnected(new AggregateError([connect, failure({ syscall: "read" })])));
+    assert.ok(!neverConnected(new AggregateError([])));
+  });
+
+  it("says no to what is no Error", () => {
+    for (const thrown of [undefined, null, "connect", { syscall: "connect" }]) assert.ok(!neverConnected(thrown));
+  });
+});
+
+describe("parseHttpDate", () => {
+  it("gives epoch milliseconds", () => {
+    assert.equal(parseHttpDate("Thu, 01 Jan 2026 00:00:05 GMT"), Date.UTC(2026, 0, 1, 0, 0, 5));
+  });
+
+  it("takes no other form of a time, and no time that does not exist", () => {
+    for (const text of [
+      "",
+      "yesterday",
+      "2026-01-01 00:00:00",
+      "Thu, 01 Jan 2026 00:00:05",
+      "Thu, 99 Jan 2026 00:00:05 GMT",
+    ]) {
+      assert.equal(parseHttpDate(text), undefined, text);
+    }
+  });
+});
