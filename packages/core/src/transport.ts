@@ -20,3 +20,11 @@ export function parseHttpDate(text: string): number | undefined {
   const time = httpDate.test(text) ? Date.parse(text) : Number.NaN;
   return Number.isNaN(time) ? undefined : time;
 }
+
+/**
+ * RFC 9110's strong entity-tag, and the bare token some services give instead; without the characters by which If-Match
+ * would be read as a list or as "any", and without those beyond ASCII, which no service gives and no signature survives.
+ */
+export function isStrongETag(etag: string): boolean {
+  return /^("?)[!#-)+\-.-~]+\1$/.test(etag) && !/^w\//i.test(etag);
+}

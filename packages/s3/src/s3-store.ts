@@ -15,6 +15,7 @@ import { GetObjectCommand, ListObjectsV2Command, PutObjectCommand, type S3Client
 import {
   checkObjectName,
   checkWrite,
+  isStrongETag,
   parseHttpDate,
   StoreError,
   toVersion,
@@ -250,12 +251,4 @@ export class S3Store implements ConditionalStore {
 
 function failureOf({ error, sent, answer }: Extract<Exchange<unknown>, { kind: "failed" }>): Failure {
   return { error, sent, status: answer?.status };
-}
-
-/**
- * RFC 9110's strong entity-tag, and the bare token some services give instead; without the characters by which If-Match
- * would be read as a list or as "any", and without those beyond ASCII, which no service gives and no signature survives.
- */
-function isStrongETag(etag: string): boolean {
-  return /^("?)[!#-)+\-.-~]+\1$/.test(etag) && !/^w\//i.test(etag);
 }
