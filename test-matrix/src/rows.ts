@@ -8,14 +8,17 @@
  *     FIRSTWRITE_MATRIX_VERSITYGW_OPAQUE_ETAGS=http://127.0.0.1:7072
  *     FIRSTWRITE_MATRIX_VERSITYGW_TWO_GATEWAYS=http://127.0.0.1:7070,http://127.0.0.1:7071
  *     FIRSTWRITE_MATRIX_MOTO=http://127.0.0.1:5000
+ *     FIRSTWRITE_MATRIX_AZURITE=http://127.0.0.1:10000
  *
  * `FIRSTWRITE_MATRIX_BUCKET=s3://bucket/folder?region=eu-central-1` adds a row for a bucket that exists, which may be one
  * of a cloud, with the credentials that the AWS SDK finds. What the row writes is in a new folder, and removed.
  */
 
 import { rowId, type Row } from "./row.ts";
+import { startAzurite } from "./servers/azurite.ts";
 import { startMoto } from "./servers/moto.ts";
 import { startVersitygw } from "./servers/versitygw.ts";
+import { provisionAzure } from "./stores/azure.ts";
 import { provisionMemory, provisionSqlite } from "./stores/embedded.ts";
 import { provisionBucket, provisionS3 } from "./stores/s3.ts";
 
@@ -51,6 +54,13 @@ export const rows: readonly Row[] = [
     second: true,
     proxied: true,
     provision: () => provisionS3(() => startMoto("FIRSTWRITE_MATRIX_MOTO")),
+  },
+  {
+    name: "azurite",
+    store: "azure",
+    second: true,
+    proxied: true,
+    provision: () => provisionAzure(() => startAzurite("FIRSTWRITE_MATRIX_AZURITE")),
   },
   ...bucketRow(process.env["FIRSTWRITE_MATRIX_BUCKET"]),
 ];

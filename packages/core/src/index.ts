@@ -11,7 +11,7 @@ export {
 } from "./conditional-store.ts";
 export { StoreError, type StoreErrorCode } from "./store-error.ts";
 export { checkObjectName, checkWrite, objectNameFault } from "./store-arguments.ts";
-export { neverConnected, parseHttpDate } from "./transport.ts";
+export { isStrongETag, neverConnected, parseHttpDate } from "./transport.ts";
 export { parseStoreUrl, type StoreUrl } from "./store-url.ts";
 export {
   Idempotency,

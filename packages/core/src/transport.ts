@@ -17,6 +17,15 @@ const httpDate = /^[A-Z][a-z]{2}, \d{2} [A-Z][a-z]{2} \d{4} \d{2}:\d{2}:\d{2} GM
 
 /** The time of a `Date` or `Last-Modified` header in epoch milliseconds; `undefined` for anything that is not one. */
 export function parseHttpDate(text: string): number | undefined {
+  // oxlint-disable-next-line no-restricted-globals -- a text is read here, and no clock
   const time = httpDate.test(text) ? Date.parse(text) : Number.NaN;
   return Number.isNaN(time) ? undefined : time;
+}
+
+/**
+ * RFC 9110's strong entity-tag, and the bare token some services give instead; without the characters by which If-Match
+ * would be read as a list or as "any", and without those beyond ASCII, which no service gives and no signature survives.
+ */
+export function isStrongETag(etag: string): boolean {
+  return /^("?)[!#-)+\-.-~]+\1$/.test(etag) && !/^w\//i.test(etag);
 }

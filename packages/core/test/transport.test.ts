@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { neverConnected, parseHttpDate } from "@firstwrite/core";
+import { isStrongETag, neverConnected, parseHttpDate } from "@firstwrite/core";
 
 const failure = (details: object): Error => Object.assign(new Error("no"), details);
 
@@ -37,6 +37,25 @@ describe("parseHttpDate", () => {
       "Thu, 99 Jan 2026 00:00:05 GMT",
     ]) {
       assert.equal(parseHttpDate(text), undefined, text);
+    }
+  });
+});
+
+describe("isStrongETag", () => {
+  it("takes a quoted tag and a bare one, whatever they say", () => {
+    for (const etag of [
+      '"d41d8cd98f00b204e9800998ecf8427e-2"',
+      '"0x8D7F1A2B3C4D5E6"',
+      '"CRC32-9z2Xaw=="',
+      "bare-token",
+    ]) {
+      assert.ok(isStrongETag(etag), etag);
+    }
+  });
+
+  it("takes no weak tag, no empty one, and none that If-Match reads as a list or as any", () => {
+    for (const etag of ["", '""', 'W/"abc"', 'w/"abc"', "W/abc", '"a', 'a"', "*", '"*"', '"a", "b"', "a b", '"é"']) {
+      assert.ok(!isStrongETag(etag), etag);
     }
   });
 });

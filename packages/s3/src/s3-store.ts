@@ -21,6 +21,7 @@ import {
 import {
   checkObjectName,
   checkWrite,
+  isStrongETag,
   parseHttpDate,
   StoreError,
   toVersion,
@@ -292,12 +293,4 @@ type Undone = Extract<WriteOutcome, { kind: "refused" | "contended" | "unknown" 
 
 function failureOf({ error, sent, answer }: FailedExchange): Failure {
   return { error, sent, status: answer?.status };
-}
-
-/**
- * RFC 9110's strong entity-tag, and the bare token some services give instead; without the characters by which If-Match
- * would be read as a list or as "any", and without those beyond ASCII, which no service gives and no signature survives.
- */
-function isStrongETag(etag: string): boolean {
-  return /^("?)[!#-)+\-.-~]+\1$/.test(etag) && !/^w\//i.test(etag);
 }

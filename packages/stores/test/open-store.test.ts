@@ -38,8 +38,19 @@ describe("openStore", () => {
     await store.close?.();
   });
 
+  it("opens azblob://account/container/prefix and its options without a request", async () => {
+    await withEnvironment({ AZURE_STORAGE_KEY: "a2V5" }, async () => {
+      const store = await openStore(
+        "azblob://account/container/some/prefix/?endpoint=http://127.0.0.1:1&checksums=none",
+      );
+      assert.equal(store.traits.name, "azure");
+      assert.equal(store.traits.nameBytesMax, 1024 - "some/prefix/".length);
+      await store.close?.();
+    });
+  });
+
   const refused: [string, RegExp][] = [
-    ["", /begins with none of memory:, s3:, sqlite:/],
+    ["", /begins with none of azblob:, memory:, s3:, sqlite:/],
     ["ftp://x", /begins with none of/],
     ["memory:x", /nothing after the colon/],
     ["sqlite:", /must name a file/],
@@ -52,6 +63,15 @@ describe("openStore", () => {
     ["s3://bucket/x?checksums=SECRET", /checksums must be/],
     ["s3://bucket/x?unquotedIfMatch=SECRET", /true or false/],
     ["s3://bucket/%SECRET", /%25/],
+    ["azblob://account", /no container/],
+    ["azblob://account/SECRET/x", /no container/],
+    ["azblob://account-secondary/container", /3 to 24/],
+    ["azblob://account.SECRET/container", /3 to 24/],
+    ["azblob://user:SECRET@account/container", /no user or password/],
+    ["azblob://account/container?sig=SECRET", /an option it does not know; it takes endpoint, checksums/],
+    ["azblob://account/container?endpoint=https://host?sig=SECRET", /endpoint must be/],
+    ["azblob://account/container?endpoint=https://user:SECRET@host", /endpoint must be/],
+    ["azblob://account/container?checksums=SECRET", /checksums must be/],
   ];
   for (const [url, message] of refused) {
     it(`refuses ${JSON.stringify(url)}, and does not repeat it`, async () => {
@@ -72,7 +92,7 @@ describe("openStore", () => {
       registerHooks({ load(url, context, next) { loaded.push(url); return next(url, context); } });
       const { openStore } = await import("@firstwrite/stores");
       await openStore("memory:");
-      console.log(JSON.stringify(loaded.filter((url) => /aws-sdk|smithy|sqlite/.test(url))));
+      console.log(JSON.stringify(loaded.filter((url) => /aws-sdk|smithy|@azure|sqlite/.test(url))));
     `;
     assert.deepEqual(JSON.parse(run(script)), []);
   });
@@ -93,6 +113,20 @@ describe("openStore", () => {
     assert.match(run(script), /^INVALID_ARGUMENT .*npm install @firstwrite\/s3 @aws-sdk\/client-s3/);
   });
 });
+
+async function withEnvironment(variables: Record<string, string>, body: () => Promise<void>): Promise<void> {
+  const before = { ...process.env };
+  Object.assign(process.env, variables);
+  try {
+    await body();
+  } finally {
+    for (const name of Object.keys(variables)) {
+      const value = before[name];
+      if (value === undefined) delete process.env[name];
+      else process.env[name] = value;
+    }
+  }
+}
 
 /** In a process of its own: which modules are loaded is a process's state. */
 function run(script: string): string {

@@ -1,0 +1,1 @@
+export { AzureStore, type AzureStoreOptions } from "./azure-store.ts";
