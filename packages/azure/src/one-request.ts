@@ -71,7 +71,7 @@ export class OneRequestClient {
     policies.addPolicy(this.#watchTheWire(), { afterPhase: "Sign" });
   }
 
-  /** Lets `call`, which hands `abortSignal` on to the SDK, send one request, and tells what became of it. Never rejects. */
+  /** Lets `send`, which hands `abortSignal` on to the SDK, send one request, and tells what became of it. Never rejects. */
   async send<Result>(
     { signal, condition }: OneRequestOptions,
     send: (abortSignal: AbortSignal) => Promise<Result>,

@@ -173,9 +173,8 @@ const connectionCodes: ReadonlySet<unknown> = new Set(["ECONNREFUSED", "ENOTFOUN
 function serviceCode(error: unknown, { headers }: WireAnswer): string | undefined {
   const header = headers["x-ms-error-code"];
   if (header !== undefined && header !== "") return header;
-  if (!(error instanceof Error && "code" in error && typeof error.code === "string")) return undefined;
-  // The SDK's and Node's own words are in capitals: PARSE_ERROR, ECONNRESET.
-  return /[a-z]/.test(error.code) ? error.code : undefined;
+  // Where the body cannot be read, this is a word of the SDK's own (PARSE_ERROR), which is listed nowhere.
+  return error instanceof Error && "code" in error && typeof error.code === "string" ? error.code : undefined;
 }
 
 function describe(status: number, code: string | undefined): string {

@@ -227,6 +227,35 @@ describe("azure: an abort", () => {
     assert.equal(handled, 0);
   });
 
+  it("in a policy on the way: UNAVAILABLE, and not sent after all", async () => {
+    const abort = new AbortController();
+    let handled = 0;
+    const aborts: RequestPolicyFactory = {
+      create: (next) => ({
+        sendRequest: (request) => {
+          abort.abort();
+          return next.sendRequest(request);
+        },
+      }),
+    };
+    const { container } = withHttpClient(() => {
+      handled += 1;
+      return Promise.reject(new Error("no"));
+    }, [aborts]);
+    const create = new AzureStore({ container }).create("x", bytes, { signal: abort.signal });
+    await assert.rejects(create, rejectsWith("UNAVAILABLE"));
+    await pause(20);
+    assert.equal(handled, 0);
+  });
+
+  it("ends the connection of a service that hangs", async () => {
+    const server = createServer((socket) => socket.on("error", () => undefined).resume());
+    const store = new AzureStore({ container: clientOf(`http://127.0.0.1:${await listening(server)}`) });
+    assert.equal((await store.create("x", bytes, { signal: AbortSignal.timeout(50) })).kind, "unknown");
+    await assert.rejects(store.read("x", { signal: AbortSignal.timeout(50) }), rejectsWith("UNAVAILABLE"));
+    await new Promise((resolve) => server.close(resolve));
+  });
+
   it("while the service is silent: unknown for a write, UNAVAILABLE for a read", async () => {
     await using b = await bench("silence");
     for (const write of [

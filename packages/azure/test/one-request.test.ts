@@ -155,6 +155,13 @@ describe("azure: P1, one request for one call", () => {
         return retry(() => next(request.clone()));
       }),
     ],
+    [
+      "of requests under an ID of its own",
+      policy((request, next) => {
+        request.requestId = "correlation";
+        return retry(() => next(request));
+      }),
+    ],
     ["in the place of the SDK's own retries", inPlaceOfRetries((request, next) => retry(() => next(request)))],
   ];
   for (const [title, factory] of careless) {

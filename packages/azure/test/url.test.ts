@@ -64,7 +64,7 @@ describe("azure: openUrl", () => {
     for (const token of ["sv=2025-01-01&sig=a%2Bb", "?sv=2025-01-01&sig=a%2Bb"]) {
       process.env["AZURE_STORAGE_SAS_TOKEN"] = token;
       assert.equal((await (await openUrl(url)).create("x", bytes)).kind, "written");
-      assert.equal(server.requests.at(-1)?.url.searchParams.get("sig"), "a+b");
+      assert.equal(server.requests.at(-1)?.url.search, "?sv=2025-01-01&sig=a%2Bb");
       assert.equal(server.requests.at(-1)?.headers.authorization, undefined);
     }
     process.env["AZURE_STORAGE_KEY"] = "c2VjcmV0";
