@@ -41,8 +41,14 @@ export async function startS3sFs(variable: string): Promise<S3Service> {
       folder,
       command: (port) => [
         ...command,
-        ...["--host", "127.0.0.1", "--port", `${port}`],
-        ...["--access-key", accessKeyId, "--secret-key", secretAccessKey],
+        "--host",
+        "127.0.0.1",
+        "--port",
+        `${port}`,
+        "--access-key",
+        accessKeyId,
+        "--secret-key",
+        secretAccessKey,
         folder,
       ],
     });
