@@ -14,13 +14,14 @@ interface Backend {
 
 /** One line a backend. */
 const backends: ReadonlyMap<string, Backend> = new Map([
+  ["gs:", { packages: ["@firstwrite/gcs", "@google-cloud/storage"], load: () => import("@firstwrite/gcs/url") }],
   ["memory:", { packages: ["@firstwrite/memory"], load: () => import("@firstwrite/memory/url") }],
   ["s3:", { packages: ["@firstwrite/s3", "@aws-sdk/client-s3"], load: () => import("@firstwrite/s3/url") }],
   ["sqlite:", { packages: ["@firstwrite/sqlite"], load: () => import("@firstwrite/sqlite/url") }],
 ]);
 
 /**
- * Opens a store by its URL: `s3://bucket/prefix?region=…`, `sqlite:PATH`, `memory:`. Each adapter's README has the
+ * Opens a store by its URL: `s3://bucket/prefix?region=…`, `gs://bucket/prefix`, `sqlite:PATH`, `memory:`. Each adapter's README has the
  * options of its scheme. Close it when done.
  *
  * @throws {StoreError} `INVALID_ARGUMENT` for a URL that names no backend, or one whose package is not installed: the

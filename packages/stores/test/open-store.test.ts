@@ -38,8 +38,15 @@ describe("openStore", () => {
     await store.close?.();
   });
 
+  it("opens gs://bucket/prefix and its options without a request", async () => {
+    const store = await openStore("gs://bucket/some/prefix/?endpoint=http://127.0.0.1:1");
+    assert.equal(store.traits.name, "gcs");
+    assert.equal(store.traits.nameBytesMax, 1024 - "some/prefix/".length);
+    await store.close?.();
+  });
+
   const refused: [string, RegExp][] = [
-    ["", /begins with none of memory:, s3:, sqlite:/],
+    ["", /begins with none of gs:, memory:, s3:, sqlite:/],
     ["ftp://x", /begins with none of/],
     ["memory:x", /nothing after the colon/],
     ["sqlite:", /must name a file/],
@@ -52,6 +59,10 @@ describe("openStore", () => {
     ["s3://bucket/x?checksums=SECRET", /checksums must be/],
     ["s3://bucket/x?unquotedIfMatch=SECRET", /true or false/],
     ["s3://bucket/%SECRET", /%25/],
+    ["gs://", /name that no bucket can have|cannot be read/],
+    ["gs://user:SECRET@bucket/x", /no user or password/],
+    ["gs://bucket/x?keyFile=SECRET", /an option it does not know; it takes endpoint/],
+    ["gs://bucket/x?endpoint=http://user:SECRET@host", /endpoint must be/],
   ];
   for (const [url, message] of refused) {
     it(`refuses ${JSON.stringify(url)}, and does not repeat it`, async () => {
@@ -72,7 +83,7 @@ describe("openStore", () => {
       registerHooks({ load(url, context, next) { loaded.push(url); return next(url, context); } });
       const { openStore } = await import("@firstwrite/stores");
       await openStore("memory:");
-      console.log(JSON.stringify(loaded.filter((url) => /aws-sdk|smithy|sqlite/.test(url))));
+      console.log(JSON.stringify(loaded.filter((url) => /aws-sdk|smithy|google|sqlite/.test(url))));
     `;
     assert.deepEqual(JSON.parse(run(script)), []);
   });
