@@ -8,15 +8,19 @@
  *     FIRSTWRITE_MATRIX_VERSITYGW_OPAQUE_ETAGS=http://127.0.0.1:7072
  *     FIRSTWRITE_MATRIX_VERSITYGW_TWO_GATEWAYS=http://127.0.0.1:7070,http://127.0.0.1:7071
  *     FIRSTWRITE_MATRIX_MOTO=http://127.0.0.1:5000
+ *     FIRSTWRITE_MATRIX_FAKE_GCS_SERVER_MEMORY=http://127.0.0.1:4443
+ *     FIRSTWRITE_MATRIX_FAKE_GCS_SERVER_FILESYSTEM=http://127.0.0.1:4444
  *
  * `FIRSTWRITE_MATRIX_BUCKET=s3://bucket/folder?region=eu-central-1` adds a row for a bucket that exists, which may be one
  * of a cloud, with the credentials that the AWS SDK finds. What the row writes is in a new folder, and removed.
  */
 
 import { rowId, type Row } from "./row.ts";
+import { startFakeGcsServer } from "./servers/fake-gcs-server.ts";
 import { startMoto } from "./servers/moto.ts";
 import { startVersitygw } from "./servers/versitygw.ts";
 import { provisionMemory, provisionSqlite } from "./stores/embedded.ts";
+import { provisionGcs } from "./stores/gcs.ts";
 import { provisionBucket, provisionS3 } from "./stores/s3.ts";
 
 export const rows: readonly Row[] = [
@@ -47,6 +51,24 @@ export const rows: readonly Row[] = [
     store: "s3",
     second: true,
     provision: () => provisionS3(() => startMoto("FIRSTWRITE_MATRIX_MOTO")),
+  },
+  {
+    name: "fake-gcs-server, memory",
+    store: "gcs",
+    second: true,
+    provision: () =>
+      provisionGcs(() =>
+        startFakeGcsServer({ variable: "FIRSTWRITE_MATRIX_FAKE_GCS_SERVER_MEMORY", backend: "memory" }),
+      ),
+  },
+  {
+    name: "fake-gcs-server, filesystem",
+    store: "gcs",
+    second: true,
+    provision: () =>
+      provisionGcs(() =>
+        startFakeGcsServer({ variable: "FIRSTWRITE_MATRIX_FAKE_GCS_SERVER_FILESYSTEM", backend: "filesystem" }),
+      ),
   },
   ...bucketRow(process.env["FIRSTWRITE_MATRIX_BUCKET"]),
 ];
