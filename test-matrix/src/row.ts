@@ -5,7 +5,7 @@ export interface Row {
   /** What is printed; {@link rowId} of it is what one types. */
   readonly name: string;
   /** The store under test, as `@firstwrite/stores` calls it. */
-  readonly store: "memory" | "sqlite" | "s3" | "azure";
+  readonly store: "memory" | "sqlite" | "s3" | "gcs" | "azure";
   /**
    * Whether others than the first client reach its records, so that {@link Provisioned.openSecond} and
    * {@link Provisioned.url} are there. Suites ask before anything is provisioned.

@@ -9,6 +9,8 @@
  *     FIRSTWRITE_MATRIX_VERSITYGW_TWO_GATEWAYS=http://127.0.0.1:7070,http://127.0.0.1:7071
  *     FIRSTWRITE_MATRIX_MOTO=http://127.0.0.1:5000
  *     FIRSTWRITE_MATRIX_AZURITE=http://127.0.0.1:10000
+ *     FIRSTWRITE_MATRIX_FAKE_GCS_SERVER_MEMORY=http://127.0.0.1:4443
+ *     FIRSTWRITE_MATRIX_FAKE_GCS_SERVER_FILESYSTEM=http://127.0.0.1:4444
  *
  * `FIRSTWRITE_MATRIX_BUCKET=s3://bucket/folder?region=eu-central-1` adds a row for a bucket that exists, which may be one
  * of a cloud, with the credentials that the AWS SDK finds. What the row writes is in a new folder, and removed.
@@ -16,10 +18,12 @@
 
 import { rowId, type Row } from "./row.ts";
 import { startAzurite } from "./servers/azurite.ts";
+import { startFakeGcsServer } from "./servers/fake-gcs-server.ts";
 import { startMoto } from "./servers/moto.ts";
 import { startVersitygw } from "./servers/versitygw.ts";
 import { provisionAzure } from "./stores/azure.ts";
 import { provisionMemory, provisionSqlite } from "./stores/embedded.ts";
+import { provisionGcs } from "./stores/gcs.ts";
 import { provisionBucket, provisionS3 } from "./stores/s3.ts";
 
 export const rows: readonly Row[] = [
@@ -61,6 +65,26 @@ export const rows: readonly Row[] = [
     second: true,
     proxied: true,
     provision: () => provisionAzure(() => startAzurite("FIRSTWRITE_MATRIX_AZURITE")),
+  },
+  {
+    name: "fake-gcs-server, memory",
+    store: "gcs",
+    second: true,
+    proxied: true,
+    provision: () =>
+      provisionGcs(() =>
+        startFakeGcsServer({ variable: "FIRSTWRITE_MATRIX_FAKE_GCS_SERVER_MEMORY", backend: "memory" }),
+      ),
+  },
+  {
+    name: "fake-gcs-server, filesystem",
+    store: "gcs",
+    second: true,
+    proxied: true,
+    provision: () =>
+      provisionGcs(() =>
+        startFakeGcsServer({ variable: "FIRSTWRITE_MATRIX_FAKE_GCS_SERVER_FILESYSTEM", backend: "filesystem" }),
+      ),
   },
   ...bucketRow(process.env["FIRSTWRITE_MATRIX_BUCKET"]),
 ];

@@ -15,13 +15,15 @@ interface Backend {
 /** One line a backend. */
 const backends: ReadonlyMap<string, Backend> = new Map([
   ["azblob:", { packages: ["@firstwrite/azure", "@azure/storage-blob"], load: () => import("@firstwrite/azure/url") }],
+  ["gs:", { packages: ["@firstwrite/gcs", "@google-cloud/storage"], load: () => import("@firstwrite/gcs/url") }],
   ["memory:", { packages: ["@firstwrite/memory"], load: () => import("@firstwrite/memory/url") }],
   ["s3:", { packages: ["@firstwrite/s3", "@aws-sdk/client-s3"], load: () => import("@firstwrite/s3/url") }],
   ["sqlite:", { packages: ["@firstwrite/sqlite"], load: () => import("@firstwrite/sqlite/url") }],
 ]);
 
 /**
- * Opens a store by its URL: `s3://bucket/prefix?region=…`, `azblob://account/container/prefix`, `sqlite:PATH`, `memory:`. Each adapter's README has the
+ * Opens a store by its URL: `s3://bucket/prefix?region=…`, `gs://bucket/prefix`, `azblob://account/container/prefix`,
+ * `sqlite:PATH`, `memory:`. Each adapter's README has the
  * options of its scheme. Close it when done.
  *
  * @throws {StoreError} `INVALID_ARGUMENT` for a URL that names no backend, or one whose package is not installed: the

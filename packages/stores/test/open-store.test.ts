@@ -49,8 +49,15 @@ describe("openStore", () => {
     });
   });
 
+  it("opens gs://bucket/prefix and its options without a request", async () => {
+    const store = await openStore("gs://bucket/some/prefix/?endpoint=http://127.0.0.1:1");
+    assert.equal(store.traits.name, "gcs");
+    assert.equal(store.traits.nameBytesMax, 1024 - "some/prefix/".length);
+    await store.close?.();
+  });
+
   const refused: [string, RegExp][] = [
-    ["", /begins with none of azblob:, memory:, s3:, sqlite:/],
+    ["", /begins with none of azblob:, gs:, memory:, s3:, sqlite:/],
     ["ftp://x", /begins with none of/],
     ["memory:x", /nothing after the colon/],
     ["sqlite:", /must name a file/],
@@ -72,6 +79,10 @@ describe("openStore", () => {
     ["azblob://account/container?endpoint=https://host?sig=SECRET", /endpoint must be/],
     ["azblob://account/container?endpoint=https://user:SECRET@host", /endpoint must be/],
     ["azblob://account/container?checksums=SECRET", /checksums must be/],
+    ["gs://", /name that no bucket can have|cannot be read/],
+    ["gs://user:SECRET@bucket/x", /no user or password/],
+    ["gs://bucket/x?keyFile=SECRET", /an option it does not know; it takes endpoint/],
+    ["gs://bucket/x?endpoint=http://user:SECRET@host", /endpoint must be/],
   ];
   for (const [url, message] of refused) {
     it(`refuses ${JSON.stringify(url)}, and does not repeat it`, async () => {
@@ -92,7 +103,7 @@ describe("openStore", () => {
       registerHooks({ load(url, context, next) { loaded.push(url); return next(url, context); } });
       const { openStore } = await import("@firstwrite/stores");
       await openStore("memory:");
-      console.log(JSON.stringify(loaded.filter((url) => /aws-sdk|smithy|@azure|sqlite/.test(url))));
+      console.log(JSON.stringify(loaded.filter((url) => /aws-sdk|smithy|@azure|google|sqlite/.test(url))));
     `;
     assert.deepEqual(JSON.parse(run(script)), []);
   });

@@ -1,0 +1,1 @@
+export { GcsStore, type GcsStoreOptions } from "./gcs-store.ts";
