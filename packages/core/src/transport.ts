@@ -17,7 +17,7 @@ const httpDate = /^[A-Z][a-z]{2}, \d{2} [A-Z][a-z]{2} \d{4} \d{2}:\d{2}:\d{2} GM
 
 /** The time of a `Date` or `Last-Modified` header in epoch milliseconds; `undefined` for anything that is not one. */
 export function parseHttpDate(text: string): number | undefined {
-  // oxlint-disable-next-line no-restricted-globals -- reads a time that is given, and no clock
+  // oxlint-disable-next-line no-restricted-globals -- a text is read here, and no clock
   const time = httpDate.test(text) ? Date.parse(text) : Number.NaN;
   return Number.isNaN(time) ? undefined : time;
 }
