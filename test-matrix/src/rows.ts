@@ -26,6 +26,12 @@ import { provisionMemory, provisionSqlite } from "./stores/embedded.ts";
 import { provisionGcs } from "./stores/gcs.ts";
 import { provisionBucket, provisionS3 } from "./stores/s3.ts";
 
+/** `removeRecord` of the core finds this out, and does not remove there. */
+const deletesInSpiteOfTheGeneration = {
+  "a remove at a stale version is refused, and the record stays": "fake-gcs-server deletes in spite of the generation",
+  "a version from before a remove fits no record made after it": "fake-gcs-server deletes in spite of the generation",
+};
+
 export const rows: readonly Row[] = [
   { name: "memory", store: "memory", second: false, proxied: false, provision: provisionMemory },
   { name: "sqlite", store: "sqlite", second: true, proxied: false, provision: provisionSqlite },
@@ -71,6 +77,7 @@ export const rows: readonly Row[] = [
     store: "gcs",
     second: true,
     proxied: true,
+    gaps: deletesInSpiteOfTheGeneration,
     provision: () =>
       provisionGcs(() =>
         startFakeGcsServer({ variable: "FIRSTWRITE_MATRIX_FAKE_GCS_SERVER_MEMORY", backend: "memory" }),
@@ -81,6 +88,7 @@ export const rows: readonly Row[] = [
     store: "gcs",
     second: true,
     proxied: true,
+    gaps: deletesInSpiteOfTheGeneration,
     provision: () =>
       provisionGcs(() =>
         startFakeGcsServer({ variable: "FIRSTWRITE_MATRIX_FAKE_GCS_SERVER_FILESYSTEM", backend: "filesystem" }),

@@ -189,7 +189,7 @@ describe("gcs: what each answer means", () => {
 
   it("a write answered by a success the service does not give is unknown, a read UNAVAILABLE", async () => {
     for (const status of [201, 202, 206]) {
-      await using b = await bench({ ...found("x"), status });
+      await using b = await bench(({ method }) => ({ ...(method === "POST" ? stored : found("x")), status }));
       assert.equal((await b.store.create("x", bytes)).kind, "unknown");
       assert.equal((await b.store.remove("x", v1)).kind, "unknown");
       await assert.rejects(b.store.read("x"), rejectsWith("UNAVAILABLE"));

@@ -310,7 +310,7 @@ function fetching({ url }: { url: string }): StorageOptions {
     clientId: "id",
     clientSecret: "refresh-secret",
     endpoints: { oauth2TokenUrl: `${url}/token` },
-    transporterOptions: { retryConfig: { retryDelay: 1 } },
+    transporterOptions: { retryConfig: { retryDelay: 1, maxRetryDelay: 1 } },
   });
   authClient.setCredentials({ refresh_token: "refresh-secret" });
   return { authClient, useAuthWithCustomEndpoint: true };
