@@ -70,6 +70,15 @@ const faults: [ProbeCheck, (inner: MemoryStore) => Partial<ConditionalStore>][] 
     }),
   ],
   [
+    "reads",
+    (inner) => ({
+      read: async (name) => {
+        if (name.includes("race")) throw new StoreError("CORRUPT", "test", "the body does not fit its checksum");
+        return inner.read(name);
+      },
+    }),
+  ],
+  [
     "times",
     (inner) => ({
       read: async (name) => {
