@@ -18,6 +18,8 @@ const program = new Command("firstwrite")
 Stores (--store, or the environment variable FIRSTWRITE_STORE):
   sqlite:PATH                                     one machine; the default is ${DEFAULT_STORE}
   s3://bucket/prefix?region=…&endpoint=…          credentials by the AWS SDK's default chain
+  gs://bucket/prefix, azblob://account/container/prefix
+                                                  with @firstwrite/gcs or @firstwrite/azure installed
   memory:                                         gone at the end; for trying out
 
 Exit codes:

@@ -23,8 +23,7 @@ const backends: ReadonlyMap<string, Backend> = new Map([
 
 /**
  * Opens a store by its URL: `s3://bucket/prefix?region=…`, `gs://bucket/prefix`, `azblob://account/container/prefix`,
- * `sqlite:PATH`, `memory:`. Each adapter's README has the
- * options of its scheme. Close it when done.
+ * `sqlite:PATH`, `memory:`. Each adapter's README has the options of its scheme. Close it when done.
  *
  * @throws {StoreError} `INVALID_ARGUMENT` for a URL that names no backend, or one whose package is not installed: the
  *   message has the command that installs it. Never the URL itself.
