@@ -9,9 +9,10 @@ import {
   sha256,
   StoreError,
   type ConditionalStore,
+  type Runtime,
 } from "@firstwrite/core";
 import { MemoryStore, VirtualClock } from "@firstwrite/memory";
-import { TaskGoneError, Tasks, type SubmitOptions } from "@firstwrite/tasks";
+import { TaskGoneError, Tasks, type Submission, type SubmitOptions } from "@firstwrite/tasks";
 
 const HOUR_MS = 3_600_000;
 const hex = (text: string): string => sha256(text).slice("sha256:".length);
@@ -169,6 +170,13 @@ describe("Tasks", () => {
       assert.equal(await store.read(`idempotency/a%20b/${hex("a b:k")}.json`), undefined);
     });
 
+    it("of the older layout is rewritten with a TTL in whole milliseconds, whatever part of a day was asked for", async () => {
+      await putOlder(store);
+      const { task } = await submit({ amount: 5 }, { ttlDays: 1.1 });
+      assert.equal((await record())["ttl_ms"], 95_040_000);
+      assert.deepEqual((await submit({ amount: 5 }, { ttlDays: 1.1 })).task, task);
+    });
+
     it("keeps fields it does not know through a rewrite", async () => {
       await putOlder(store, { trace: { id: 7 } });
       await submit();
@@ -235,6 +243,21 @@ describe("Tasks", () => {
       assert.equal(rewritten["created_at"], claimed["created_at"]);
       assert.equal(rewritten["expires_at"], "2026-01-31T01:00:00.000Z");
       assert.notEqual(rewritten["write_id"], claimed["write_id"]);
+    });
+
+    it("a record that could not outlive the call is given a day, not rewritten for ever (T5)", async () => {
+      const { task } = await submit();
+      store.expire(task.taskKey);
+      const short = await record();
+      store.expire(`idempotency/charge/${hex("charge:k")}.json`);
+      await store.create(
+        `idempotency/charge/${hex("charge:k")}.json`,
+        Buffer.from(JSON.stringify({ ...short, ttl_ms: HOUR_MS })),
+      );
+      requests.length = 0;
+      assert.equal((await submit()).task.taskId, task.taskId);
+      assert.deepEqual(requests, ["create refused", "read found", "read absent", "replace written", "create written"]);
+      assert.equal((await record())["ttl_ms"], days(1));
     });
 
     it("a task create whose reply was lost is found, not doubled", async () => {
@@ -305,18 +328,9 @@ describe("Tasks", () => {
   describe("T7: two phases", () => {
     it("creating with lease 0, then ready, at one more write", async () => {
       const seen: unknown[] = [];
-      const watching: ConditionalStore = {
-        traits: store.traits,
-        create: (name, bytes, options) => {
-          if (name.startsWith("idempotency/")) seen.push(pick(bytes));
-          return store.create(name, bytes, options);
-        },
-        replace: (name, version, bytes, options) => {
-          seen.push(pick(bytes));
-          return store.replace(name, version, bytes, options);
-        },
-        read: (name, options) => store.read(name, options),
-      };
+      const watching = interposed(store, async (_, bytes, name) => {
+        if (name.startsWith("idempotency/")) seen.push(pick(bytes));
+      });
       tasks = new Tasks({ store: watching, runtime: clock });
       await submit({}, { phases: 2 });
       assert.deepEqual(seen, [
@@ -348,6 +362,22 @@ describe("Tasks", () => {
       await assert.rejects(submit({}, { phases: 2 }));
       assert.equal((await record())["status"], "creating");
       await submit({}, { phases: 2 });
+      assert.equal((await record())["status"], "ready");
+    });
+
+    it("who made a missing task is told so, though another confirmed it first", async () => {
+      store.inject("denied", { on: "create", name: /^tasks\// });
+      await assert.rejects(submit({}, { phases: 2 }));
+      const other = new Tasks({ store, runtime: clockLike(clock, 11) });
+      let confirmedBy: Promise<Submission> | undefined;
+      const slow = interposed(store, async (operation, bytes) => {
+        if (operation !== "replace" || pick(bytes)[0] !== "ready") return;
+        await (confirmedBy ??= other.submit("charge", {}, { idempotencyKey: "k", phases: 2 }));
+      });
+      tasks = new Tasks({ store: slow, runtime: clock });
+      const mine = await submit({}, { phases: 2 });
+      const theirs = await confirmedBy;
+      assert.deepEqual([mine.recovered, theirs?.recovered], [true, false]);
       assert.equal((await record())["status"], "ready");
     });
 
@@ -419,6 +449,22 @@ describe("Tasks", () => {
     }
   });
 
+  it("a task too large for the store is refused before its key is taken", async () => {
+    const small = new MemoryStore({ clock, traits: { recordBytesMax: 2000 } });
+    tasks = new Tasks({ store: small, runtime: clock });
+    const bytes = async (length: number): Promise<number> => {
+      const { task } = await submit("x".repeat(length));
+      return (await small.read(task.taskKey))?.bytes.byteLength ?? 0;
+    };
+    await assert.rejects(
+      submit("x".repeat(3000)),
+      (error) => InvalidArgumentError.is(error) && /3135 bytes.*takes 2000/.test(error.message),
+    );
+    assert.deepEqual(requests, []);
+    // The longest that fits, under the same key.
+    assert.equal(await bytes(3000 - 1135), 2000);
+  });
+
   it("a store that is away until the deadline: UNAVAILABLE with its trouble; sent again, one task", async () => {
     store.inject("away", { times: Infinity });
     const submitting = submit({}, { deadlineMs: 5000 });
@@ -434,6 +480,37 @@ describe("Tasks", () => {
     assert.equal((await submit()).created, true);
   });
 });
+
+/** `store`, with something done before each of its writes. */
+function interposed(
+  store: ConditionalStore,
+  before: (operation: "create" | "replace", bytes: Uint8Array, name: string) => Promise<void>,
+): ConditionalStore {
+  return {
+    traits: store.traits,
+    async create(name, bytes, options) {
+      await before("create", bytes, name);
+      return store.create(name, bytes, options);
+    },
+    async replace(name, version, bytes, options) {
+      await before("replace", bytes, name);
+      return store.replace(name, version, bytes, options);
+    },
+    read: (name, options) => store.read(name, options),
+  };
+}
+
+/** The time of `clock`, and randomness of its own: another process. */
+function clockLike(clock: VirtualClock, seed: number): Runtime {
+  const own = new VirtualClock({ seed });
+  return {
+    now: () => clock.now(),
+    monotonicMs: () => clock.monotonicMs(),
+    setTimer: (ms, fire) => clock.setTimer(ms, fire),
+    random: () => own.random(),
+    randomBytes: (length) => own.randomBytes(length),
+  };
+}
 
 function pick(bytes: Uint8Array): unknown[] {
   const { status, lease_ms, phases } = JSON.parse(Buffer.from(bytes).toString());
