@@ -62,6 +62,17 @@ describe("E8: a key that is too old begins no second operation", () => {
     assert.equal(await store.read(recordName), undefined, "refused before any request");
   });
 
+  it("also by the answer to a read", async () => {
+    await reserve(start);
+    const behind = new VirtualClock({ startAt: start - 20 * DAY_MS, seed: 2 });
+    const late = new Idempotency({ store, runtime: behind });
+    await late.reserve(assign, { ...request, readFirst: true }, input, byOperationId);
+    await assert.rejects(
+      late.reserve(assign, { scope: "acme", key: "other", issuedAt: start - 5 * DAY_MS }, input, byOperationId),
+      KeyTooOldError.is,
+    );
+  });
+
   it("with its first request, by readAt: a stale record is not overwritten", async () => {
     await reserve(start);
     await clock.advance(days(10) + 1);
@@ -79,6 +90,21 @@ describe("E8: a key that is too old begins no second operation", () => {
       assert.ok(error.operationId);
       return true;
     });
+    assert.equal(await status(), "released");
+  });
+
+  it("a giving back that was lost is sent again: the claim that stands is not taken for it (P8)", async () => {
+    const behind = new VirtualClock({ startAt: start - 5 * DAY_MS, seed: 2 });
+    store.inject("lostRequest", { on: "replace" });
+    const call = new Idempotency({ store, runtime: behind }).reserve(
+      assign,
+      { ...request, issuedAt: start - 5 * DAY_MS },
+      input,
+      byOperationId,
+    );
+    const refused = assert.rejects(call, KeyTooOldError.is);
+    await behind.advance(5000);
+    await refused;
     assert.equal(await status(), "released");
   });
 
