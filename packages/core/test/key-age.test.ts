@@ -73,6 +73,13 @@ describe("E8: a key that is too old begins no second operation", () => {
     );
   });
 
+  it("a store whose clock is behind makes no key younger than this machine knows it to be", async () => {
+    const slow = new MemoryStore({ clock: { now: () => clock.now() - 20 * DAY_MS } });
+    const late = new Idempotency({ store: slow, runtime: clock });
+    await late.reserve(assign, { scope: "acme", key: "other" }, input, byOperationId);
+    await assert.rejects(reserve(start - 5 * DAY_MS, late), KeyTooOldError.is);
+  });
+
   it("with its first request, by readAt: a stale record is not overwritten", async () => {
     await reserve(start);
     await clock.advance(days(10) + 1);

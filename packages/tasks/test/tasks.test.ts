@@ -177,6 +177,22 @@ describe("Tasks", () => {
       assert.deepEqual((await submit({ amount: 5 }, { ttlDays: 1.1 })).task, task);
     });
 
+    for (const scope of ["a$&b", "$1", "a/b", "é"]) {
+      it(`of the older layout is looked for under the scope as it is: ${scope}`, async () => {
+        const taskId = await putOlder(store, {}, scope, scope);
+        assert.equal((await submit({ amount: 5 }, { scope })).task.taskId, taskId);
+      });
+    }
+
+    for (const scope of ["..", "a//b", "é".repeat(33)]) {
+      it(`is not looked for under a scope that names no object: ${scope}`, async () => {
+        const tight = new MemoryStore({ clock, traits: { nameBytesMax: 290 } });
+        tasks = new Tasks({ store: tight, runtime: clock });
+        const { task } = await submit({ amount: 5 }, { scope });
+        assert.equal((await submit({ amount: 5 }, { scope })).task.taskId, task.taskId);
+      });
+    }
+
     it("keeps fields it does not know through a rewrite", async () => {
       await putOlder(store, { trace: { id: 7 } });
       await submit();
@@ -245,6 +261,44 @@ describe("Tasks", () => {
       assert.notEqual(rewritten["write_id"], claimed["write_id"]);
     });
 
+    const limitMs = 30_000 + HOUR_MS;
+    for (const [granularityMs, leftMs, rewritten] of [
+      [0, limitMs, true],
+      [0, limitMs + 1, false],
+      [500, limitMs + 500, true],
+      [500, limitMs + 501, false],
+    ] as const) {
+      it(`T5: a claim with ${leftMs} ms left at a granularity of ${granularityMs} is ${rewritten ? "" : "not "}rewritten before its task is made`, async () => {
+        store = new MemoryStore({ clock, traits: { clockGranularityMs: granularityMs } });
+        store.inject("lostReply", { on: "create" });
+        // The store's clock jumps before the claim is read back.
+        let jumpMs = days(1) - leftMs;
+        const jumping = interposed(store, async () => {});
+        jumping.read = async (name, options) => {
+          clock.jump(jumpMs);
+          jumpMs = 0;
+          return store.read(name, options);
+        };
+        tasks = new Tasks({ store: jumping, runtime: clock });
+        await submit({}, { ttlDays: 1 });
+        const rewrite = rewritten ? ["replace written"] : [];
+        assert.deepEqual(requests, ["create unknown", "read found", ...rewrite, "create written"]);
+      });
+    }
+
+    it("a task that another made meanwhile was not recovered by this call", async () => {
+      store.inject("denied", { on: "create", name: /^tasks\// });
+      await assert.rejects(submit());
+      const other = new Tasks({ store, runtime: clockLike(clock, 11) });
+      let theirs: Promise<Submission> | undefined;
+      const slow = interposed(store, async (operation, _, name) => {
+        if (operation !== "create" || !name.startsWith("tasks/")) return;
+        await (theirs ??= other.submit("charge", { amount: 5 }, { idempotencyKey: "k" }));
+      });
+      tasks = new Tasks({ store: slow, runtime: clock });
+      assert.deepEqual([(await submit()).recovered, (await theirs)?.recovered], [false, true]);
+    });
+
     it("a record that could not outlive the call is given a day, not rewritten for ever (T5)", async () => {
       const { task } = await submit();
       store.expire(task.taskKey);
@@ -281,6 +335,7 @@ describe("Tasks", () => {
       const finished = await tasks.finish(task.taskId);
       assert.equal(finished?.state, "finished");
       assert.equal(finished?.input, undefined);
+      assert.equal(finished?.createdAt, task.createdAt);
       const again = await submit();
       assert.deepEqual([again.task.taskId, again.task.state, again.created], [task.taskId, "finished", false]);
     });
@@ -363,6 +418,17 @@ describe("Tasks", () => {
       assert.equal((await record())["status"], "creating");
       await submit({}, { phases: 2 });
       assert.equal((await record())["status"], "ready");
+    });
+
+    it("who claimed the key is told so, though another confirmed its task first", async () => {
+      const other = new Tasks({ store, runtime: clockLike(clock, 11) });
+      let confirmedBy: Promise<Submission> | undefined;
+      const slow = interposed(store, async (operation) => {
+        if (operation !== "replace") return;
+        await (confirmedBy ??= other.submit("charge", {}, { idempotencyKey: "k", phases: 2 }));
+      });
+      tasks = new Tasks({ store: slow, runtime: clock });
+      assert.deepEqual([(await submit({}, { phases: 2 })).created, (await confirmedBy)?.created], [true, false]);
     });
 
     it("who made a missing task is told so, though another confirmed it first", async () => {
