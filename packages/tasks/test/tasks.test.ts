@@ -199,6 +199,13 @@ describe("Tasks", () => {
       assert.deepEqual((await record())["trace"], { id: 7 });
     });
 
+    it("whose task's name holds another task is CORRUPT", async () => {
+      const { task } = await submit();
+      store.expire(task.taskKey);
+      await store.create(task.taskKey, Buffer.from('{"task_id":"3b0f3c1e-9d64-4b8f-8a55-0d6d1f6f2a11"}'));
+      await assert.rejects(submit(), (error) => StoreError.is(error) && error.code === "CORRUPT");
+    });
+
     it("that names no task is CORRUPT", async () => {
       await putOlder(store, { task_key: "tasks/0/elsewhere.json" });
       await assert.rejects(submit(), (error) => StoreError.is(error) && error.code === "CORRUPT");
@@ -237,6 +244,21 @@ describe("Tasks", () => {
       assert.ok(all.every(({ created }) => created));
     });
 
+    it("at once in one process too: nobody joins a call of another input, options, type, TTL or phases (I1)", async () => {
+      const calls = [
+        submit({ amount: 5 }, { scope: "queue" }),
+        submit({ amount: 6 }, { scope: "queue" }),
+        submit({ amount: 5 }, { scope: "queue", options: { retries: 1 } }),
+        submit({ amount: 5 }, { scope: "queue" }, "refund"),
+      ];
+      const ends = await Promise.allSettled(calls);
+      const conflicts = ends.filter((end) => end.status === "rejected" && IdempotencyConflictError.is(end.reason));
+      assert.equal(conflicts.length, 3);
+      requests.length = 0;
+      await Promise.all([{}, { ttlDays: 2 }, { phases: 2 as const }].map((options) => submit({}, options)));
+      assert.equal(requests.filter((request) => request.startsWith("create ")).length, 4, String(requests));
+    });
+
     it("a custom scope named like a type shares its folder, as in the older layout", async () => {
       const { task } = await submit();
       assert.equal((await submit({ amount: 5 }, { scope: "charge" })).task.taskId, task.taskId);
@@ -254,6 +276,9 @@ describe("Tasks", () => {
       assert.deepEqual(requests, ["create refused", "read found", "read absent", "replace written", "create written"]);
       assert.equal(task.taskId, claimed["task_id"]);
       assert.equal(task.createdAt, claimed["created_at"]);
+      store.expire(task.taskKey);
+      const all = await Promise.all([submit(), submit(), submit()]);
+      assert.equal(all.filter((one) => one.recovered).length, 1, "one call of a flight is told");
       assert.deepEqual([created, recovered], [false, true]);
       const rewritten = await record();
       assert.equal(rewritten["created_at"], claimed["created_at"]);
