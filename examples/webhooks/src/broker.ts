@@ -51,7 +51,21 @@ export async function sendStream(
     requests: 0,
     errors: [],
   };
-  const producers = await Promise.all(shares.map((share) => Producer.start(storeUrl, share, report)));
+  const producers = shares.map((share) => new Producer(storeUrl, share, report));
+  try {
+    await Promise.all(producers.map((producer) => producer.ready()));
+    await deliver(producers, shares, onProgress);
+  } finally {
+    for (const producer of producers) producer.end();
+  }
+  return report;
+}
+
+async function deliver(
+  producers: readonly Producer[],
+  shares: readonly (readonly Delivery[])[],
+  onProgress: (answered: number, expected: number) => void,
+): Promise<void> {
   const progress = (): void => {
     const answered = producers.reduce((sum, { answered }) => sum + answered, 0);
     onProgress(answered, answered + producers.reduce((sum, producer) => sum + producer.left, 0));
@@ -68,7 +82,6 @@ export async function sendStream(
     for (const other of others) other.last();
   };
   await Promise.all([killInMidStream(), ...others.map((producer) => producer.run(progress))]);
-  return report;
 }
 
 /** Every webhook one to four times, shuffled, in equal shares. */
@@ -91,32 +104,38 @@ class Producer {
   readonly #report: StreamReport;
   #inHand = 0;
   #isLast = false;
+  /** Its end is this broker's doing. */
+  #isEnding = false;
   answered = 0;
   #onAnswer: () => void = () => {};
-  #fail: (error: Error) => void = () => {};
+  readonly #failed = Promise.withResolvers<never>();
 
-  static async start(storeUrl: string, share: readonly Delivery[], report: StreamReport): Promise<Producer> {
+  constructor(storeUrl: string, share: readonly Delivery[], report: StreamReport) {
     // A forked process gets this one's Node options, and with them the condition by which it finds the sources.
-    const child = fork(new URL("producer.ts", import.meta.url), [storeUrl], { execArgv: process.execArgv });
-    await Promise.race([
-      once(child, "message"),
-      once(child, "exit").then(([code]) => {
-        throw new Error(`a producer could not open the store (exit code ${String(code)}); its message is above`);
-      }),
-    ]);
-    return new Producer(child, share, report);
-  }
-
-  private constructor(child: ChildProcess, share: readonly Delivery[], report: StreamReport) {
-    this.#process = child;
+    this.#process = fork(new URL("producer.ts", import.meta.url), [storeUrl], { execArgv: process.execArgv });
     this.#queue = [...share];
     this.#report = report;
-    child.on("message", (message) => {
+    // Whoever waits for this producer hears of it; nobody may be waiting.
+    this.#failed.promise.catch(() => {});
+    this.#process.on("message", (message) => {
       if (isAnswer(message)) this.#note(message);
     });
-    child.on("exit", (code, signal) => {
-      if (signal !== "SIGKILL") this.#fail(new Error(`a producer ended by itself (${String(code ?? signal)})`));
+    this.#process.on("error", this.#failed.reject);
+    this.#process.on("exit", (code, signal) => {
+      if (!this.#isEnding)
+        this.#failed.reject(new Error(`a producer ended by itself (${String(code ?? signal)}); what it said is above`));
     });
+  }
+
+  /** Resolves when it has opened the store. */
+  async ready(): Promise<void> {
+    await Promise.race([once(this.#process, "message"), this.#failed.promise]);
+  }
+
+  /** Ends what is left of it, whatever it is at. */
+  end(): void {
+    this.#isEnding = true;
+    if (this.#process.exitCode === null && this.#process.signalCode === null) this.#process.kill("SIGKILL");
   }
 
   /** Deliveries not answered yet. */
@@ -138,6 +157,7 @@ class Producer {
   /** Sends everything; resolves when all is answered and nothing can be added. */
   async run(progress: () => void): Promise<void> {
     await this.#until(() => this.#isLast && this.left === 0, progress);
+    this.#isEnding = true;
     this.#process.disconnect();
     await once(this.#process, "exit");
   }
@@ -149,6 +169,7 @@ class Producer {
 
   async kill(): Promise<void> {
     // Answers sent before the kill are still to be read after the exit.
+    this.#isEnding = true;
     const gone = Promise.all([once(this.#process, "exit"), once(this.#process, "disconnect")]);
     this.#process.kill("SIGKILL");
     await gone;
@@ -158,8 +179,7 @@ class Producer {
   }
 
   #until(done: () => boolean, progress: () => void): Promise<void> {
-    return new Promise((resolve, reject) => {
-      this.#fail = reject;
+    const reached = new Promise<void>((resolve) => {
       this.#onAnswer = () => {
         progress();
         // Also when done: whoever is killed then has its hands full.
@@ -168,6 +188,7 @@ class Producer {
       };
       this.#onAnswer();
     });
+    return Promise.race([reached, this.#failed.promise]);
   }
 
   #send(): void {

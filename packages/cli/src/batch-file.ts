@@ -1,4 +1,5 @@
 import { createReadStream } from "node:fs";
+import { stat } from "node:fs/promises";
 import { createInterface } from "node:readline";
 
 import { InvalidArgumentError } from "@firstwrite/core";
@@ -35,9 +36,15 @@ export async function* readBatch(path: string): AsyncGenerator<BatchLine, void, 
 /**
  * How many lines the file has, each of them good.
  *
- * @throws {InvalidArgumentError} naming the first lines that are not.
+ * @throws {InvalidArgumentError} naming the first lines that are not, or for what is no file: it is read twice.
  */
 export async function checkBatch(path: string): Promise<number> {
+  const kind = await stat(path);
+  if (!kind.isFile() && !kind.isDirectory()) {
+    throw new InvalidArgumentError(
+      `${path} is a pipe or a device, which can be read only once: save it to a file first`,
+    );
+  }
   const faults: string[] = [];
   let number = 0;
   let good = 0;

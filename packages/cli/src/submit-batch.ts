@@ -46,19 +46,22 @@ export async function submitBatch(path: string, options: BatchArguments): Promis
     await withTasks(options.store, async (tasks) => {
       const rest = readBatch(path);
       const worker = async (): Promise<void> => {
-        while (!stop.requested) {
+        while (!stop.requested && run.fatal === undefined) {
           const next = await rest.next();
           if (next.done === true) return;
           await run.submit(tasks, next.value);
         }
       };
-      await Promise.all(Array.from({ length: options.concurrency }, worker));
+      const ends = await Promise.allSettled(Array.from({ length: options.concurrency }, worker));
+      // Not before every line under way has ended: the store is closed next.
+      for (const end of ends) if (end.status === "rejected") throw end.reason;
     });
   } finally {
     run.end();
     stop.forget();
   }
   report(run, options.json === true);
+  if (run.fatal !== undefined) throw run.fatal;
   if (run.summary.notSent > 0) return exitCode.interrupted;
   return run.summary.failed > 0 ? exitCode.failed : exitCode.ok;
 }
@@ -66,6 +69,8 @@ export async function submitBatch(path: string, options: BatchArguments): Promis
 class BatchRun {
   readonly summary: BatchSummary;
   readonly faults: string[] = [];
+  /** What every other line would fail with too. */
+  fatal: StoreError | undefined;
   readonly #bar: SingleBar | undefined;
 
   constructor(lines: number) {
@@ -94,10 +99,7 @@ class BatchRun {
       else summary.failed += 1;
       this.faults.push(`line ${line.number}: ${describeError(error)}`);
       if (StoreError.is(error) && (error.code === "PERMISSION_DENIED" || error.code === "UNSUPPORTED")) {
-        // Every other line would fail the same way.
-        summary.notSent -= 1;
-        this.end();
-        throw error;
+        this.fatal = error;
       }
     }
     summary.notSent -= 1;

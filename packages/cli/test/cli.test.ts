@@ -165,6 +165,12 @@ describe("firstwrite", function () {
     assert.equal(await countTasks(), 0);
   });
 
+  it("submit-batch refuses a pipe, which it could read only once, and says so", () => {
+    const { status, stderr } = run(["submit-batch", "/dev/stdin"], { input: '{"type":"t","input":1,"key":"k"}\n' });
+    assert.equal(status, 2);
+    assert.match(stderr, /can be read only once: save it to a file/);
+  });
+
   it("a line that fails ends the batch with 1, and the others are done", async () => {
     const path = join(folder, "some.jsonl");
     writeFileSync(path, `{"type":"t","input":1,"key":"${"x".repeat(300)}"}\n{"type":"t","input":1,"key":"a"}\n`);

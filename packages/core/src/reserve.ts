@@ -1,7 +1,7 @@
 /** Reservations on one store session: what `Idempotency.reserve` and the products stand on. */
 
 import { toJson, type Json, type JsonObject } from "./canonical-json.ts";
-import { classifyReservation, lifeLeftMs } from "./classify.ts";
+import { classifyReservation, lifeLeftMs, type ReservationVerdict } from "./classify.ts";
 import type { Version } from "./conditional-store.ts";
 import { Backoff } from "./backoff.ts";
 import { checkObject } from "./check-argument.ts";
@@ -93,7 +93,7 @@ export async function reserveIn(session: StoreSession, attempt: ReservationAttem
     // An overwrite was lost to a record that is stale again, or the record is gone: not in a tight loop.
     if (lostBefore) await backoff.wait(session.signal);
     const address: RecordAddress = found?.address ?? attempt.address;
-    const { record, value } = claim(session.runtime, attempt, found);
+    const { record, value } = claim(session, attempt, found);
     const settled = await settleRecord(session, address, found?.stored.version, record);
     if (settled.kind === "mine") {
       await giveBackIfTooOld(session, attempt, address, record, settled);
@@ -174,8 +174,7 @@ async function giveBackIfTooOld(
 /** The answer that a found record gives; `undefined` when a claim may overwrite it. */
 function judge(session: StoreSession, attempt: ReservationAttempt, found: FoundRecord): Reserved | undefined {
   const { record, stored, address } = found;
-  const { clockGranularityMs } = session.store.traits;
-  const verdict = classifyReservation(record, stored, attempt.inputHash, clockGranularityMs);
+  const verdict = verdictOn(session, attempt, found);
   if (verdict === "stale" || verdict === "released") {
     if (attempt.keyAge === undefined || !isTooOld(attempt.keyAge, stored.readAt)) return undefined;
     throw keyTooOld(attempt.keyAge, { keyHash: address.keyHash });
@@ -187,6 +186,10 @@ function judge(session: StoreSession, attempt: ReservationAttempt, found: FoundR
       "the idempotency key was used with another input: send the same input again, or use a new key for a new request",
       facts,
     );
+  }
+  // Claimed past the window by a caller whose clock is behind: it is giving the claim back, or died before it could.
+  if (attempt.keyAge !== undefined && isTooOld(attempt.keyAge, stored.modifiedAt)) {
+    throw keyTooOld(attempt.keyAge, { operationId: record.operationId, keyHash: address.keyHash });
   }
   return {
     value: record.result.body,
@@ -201,14 +204,21 @@ function judge(session: StoreSession, attempt: ReservationAttempt, found: FoundR
   };
 }
 
+function verdictOn(session: StoreSession, attempt: ReservationAttempt, found: FoundRecord): ReservationVerdict {
+  const { clockGranularityMs } = session.store.traits;
+  return classifyReservation(found.record, found.stored, attempt.inputHash, clockGranularityMs);
+}
+
 /** A fresh claim, or the next attempt of an operation that was given back. */
 function claim(
-  runtime: Runtime,
+  session: StoreSession,
   attempt: ReservationAttempt,
   found: FoundRecord | undefined,
 ): { record: WritableRecord; value: Json } {
-  const released = found?.record.status === "released" && found.record.inputHash === attempt.inputHash;
-  const operationId = released ? found.record.operationId : uuidV4(runtime);
+  const { runtime } = session;
+  const goneOnWith =
+    found !== undefined && verdictOn(session, attempt, found) === "released" ? found.record : undefined;
+  const operationId = goneOnWith?.operationId ?? uuidV4(runtime);
   const choice = attempt.choose({ operationId });
   checkObject(choice, "what the chooser returns");
   const { value: chosen, fields = {}, phases = 1 } = choice;
@@ -224,12 +234,13 @@ function claim(
     inputHash: attempt.inputHash,
     operationId,
     status: phases === 2 ? "creating" : "ready",
-    attempt: released ? found.record.attempt + 1 : 1,
-    takeover: released && found.record.takeover,
+    attempt: (goneOnWith?.attempt ?? 0) + 1,
+    takeover: goneOnWith?.takeover ?? false,
     leaseMs: phases === 2 ? 0 : undefined,
     createdAt: formatTime(runtime.now()),
     result: { kind: "value", encoding: "json", body: value },
-    fields: own,
+    // What a person or a later version added stays, as in every rewrite.
+    fields: { ...goneOnWith?.fields, ...own },
   };
   return { record, value };
 }

@@ -21,6 +21,7 @@ import {
   request,
   returned,
   threw,
+  TTL_MS,
 } from "./setup.ts";
 
 /** A store whose every request hangs, whatever its signal says. */
@@ -194,6 +195,21 @@ describe("deadlines (invariant 7)", () => {
     const end = await reserve();
     isUnavailable(threw(end), 30_000);
     assert.ok(store.sent.length > 20 && store.sent.length < 150, `${store.sent.length} requests in half a minute`);
+  });
+
+  it("a stale record that is stale again each time it is overwritten is no tight loop", async () => {
+    const { clock, memory, reserve, store } = bench();
+    returned(await reserve());
+    await clock.advance(TTL_MS + 1);
+    const stale = await memory.read(recordName);
+    store.replace = async () => {
+      store.sent.push("replace");
+      return { kind: "refused" };
+    };
+    store.take();
+    isUnavailable(threw(await reserve({}, "another")), 30_000);
+    assert.ok(store.sent.length > 20 && store.sent.length < 200, `${store.sent.length} requests in half a minute`);
+    assert.equal((await memory.read(recordName))?.version, stale?.version);
   });
 
   it("what the store said is the cause whichever of the two timers of a deadline fires first", async () => {

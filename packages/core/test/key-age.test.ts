@@ -1,6 +1,13 @@
 import assert from "node:assert/strict";
 
-import { days, defineReservation, Idempotency, InvalidArgumentError, KeyTooOldError } from "@firstwrite/core";
+import {
+  days,
+  defineReservation,
+  Idempotency,
+  InvalidArgumentError,
+  KeyTooOldError,
+  StoreError,
+} from "@firstwrite/core";
 import { MemoryStore, VirtualClock } from "@firstwrite/memory";
 
 import { byOperationId, DAY_MS, input, recordName, request } from "./setup.ts";
@@ -55,6 +62,24 @@ describe("E8: a key that is too old begins no second operation", () => {
     assert.equal(await store.read(recordName), undefined, "refused before any request");
   });
 
+  it("also by the answer to a read", async () => {
+    await reserve(start);
+    const behind = new VirtualClock({ startAt: start - 20 * DAY_MS, seed: 2 });
+    const late = new Idempotency({ store, runtime: behind });
+    await late.reserve(assign, { ...request, readFirst: true }, input, byOperationId);
+    await assert.rejects(
+      late.reserve(assign, { scope: "acme", key: "other", issuedAt: start - 5 * DAY_MS }, input, byOperationId),
+      KeyTooOldError.is,
+    );
+  });
+
+  it("a store whose clock is behind makes no key younger than this machine knows it to be", async () => {
+    const slow = new MemoryStore({ clock: { now: () => clock.now() - 20 * DAY_MS } });
+    const late = new Idempotency({ store: slow, runtime: clock });
+    await late.reserve(assign, { scope: "acme", key: "other" }, input, byOperationId);
+    await assert.rejects(reserve(start - 5 * DAY_MS, late), KeyTooOldError.is);
+  });
+
   it("with its first request, by readAt: a stale record is not overwritten", async () => {
     await reserve(start);
     await clock.advance(days(10) + 1);
@@ -75,6 +100,21 @@ describe("E8: a key that is too old begins no second operation", () => {
     assert.equal(await status(), "released");
   });
 
+  it("a giving back that was lost is sent again: the claim that stands is not taken for it (P8)", async () => {
+    const behind = new VirtualClock({ startAt: start - 5 * DAY_MS, seed: 2 });
+    store.inject("lostRequest", { on: "replace" });
+    const call = new Idempotency({ store, runtime: behind }).reserve(
+      assign,
+      { ...request, issuedAt: start - 5 * DAY_MS },
+      input,
+      byOperationId,
+    );
+    const refused = assert.rejects(call, KeyTooOldError.is);
+    await behind.advance(5000);
+    await refused;
+    assert.equal(await status(), "released");
+  });
+
   it("what was given back goes on as the next attempt of the same operation", async () => {
     const behind = new Idempotency({ store, runtime: new VirtualClock({ startAt: start - 5 * DAY_MS, seed: 2 }) });
     const refused: unknown = await reserve(start - 5 * DAY_MS, behind).catch((error: unknown) => error);
@@ -84,6 +124,57 @@ describe("E8: a key that is too old begins no second operation", () => {
     const { attempt } = JSON.parse(Buffer.from((await store.read(recordName))?.bytes ?? []).toString());
     assert.equal(attempt, 2);
     assert.equal(await status(), "ready");
+  });
+
+  it("a claim that is too old is nobody's answer before it is given back, nor when its caller died first", async () => {
+    const behind = (seed: number): Idempotency =>
+      new Idempotency({ store, runtime: new VirtualClock({ startAt: start - 5 * DAY_MS, seed }) });
+    store.inject("denied", { on: "replace" });
+    await assert.rejects(reserve(start - 5 * DAY_MS, behind(2)), StoreError.is);
+    assert.equal(await status(), "ready", "not given back");
+    await assert.rejects(reserve(start - 5 * DAY_MS, behind(3)), (error) => {
+      assert.ok(KeyTooOldError.is(error));
+      assert.ok(error.operationId);
+      return true;
+    });
+  });
+
+  it("a claim within the window is its callers' answer past it", async () => {
+    const { value } = await reserve(start);
+    await clock.advance(3 * DAY_MS + 1);
+    const behind = new Idempotency({ store, runtime: new VirtualClock({ startAt: start, seed: 2 }) });
+    assert.equal((await reserve(start, behind)).value, value);
+  });
+
+  describe("what was given back", () => {
+    const giveBack = async (): Promise<string | undefined> => {
+      const behind = new Idempotency({ store, runtime: new VirtualClock({ startAt: start - 5 * DAY_MS, seed: 2 }) });
+      const refused: unknown = await reserve(start - 5 * DAY_MS, behind).catch((error: unknown) => error);
+      assert.ok(KeyTooOldError.is(refused));
+      return refused.operationId;
+    };
+    const rewrite = async (changes: Record<string, unknown>): Promise<void> => {
+      const found = await store.read(recordName);
+      assert.ok(found);
+      const bytes = Buffer.from(JSON.stringify({ ...JSON.parse(Buffer.from(found.bytes).toString()), ...changes }));
+      await store.replace(recordName, found.version, bytes);
+    };
+
+    it("is a new operation for all once it is stale (E2.1)", async () => {
+      const operationId = await giveBack();
+      await clock.advance(days(10) + 1);
+      const again = await reserve(clock.now());
+      assert.equal(again.created, true);
+      assert.notEqual(again.operationId, operationId);
+    });
+
+    it("keeps what a person or a later version wrote in it, and that it came by takeover", async () => {
+      await giveBack();
+      await rewrite({ takeover: true, history: [{ who: "ann" }], later: 1 });
+      await reserve(start);
+      const record = JSON.parse(Buffer.from((await store.read(recordName))?.bytes ?? []).toString());
+      assert.deepEqual([record.takeover, record.history, record.later], [true, [{ who: "ann" }], 1]);
+    });
   });
 
   describe("keys that carry a time", () => {

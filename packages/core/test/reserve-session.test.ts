@@ -96,6 +96,15 @@ describe("what products get from a reservation (reserveIn)", () => {
     assert.equal(await on.memory.read(recordName), undefined);
   });
 
+  it("read first, the older name is still looked under before the key's own", async () => {
+    const on = bench();
+    await reserve(on);
+    on.store.take();
+    await on.memory.create(olderName, bytesOf(older));
+    assert.equal((await reserve(on, { olderName, readFirst: true })).held.address.name, olderName);
+    assert.deepEqual(on.store.take(), ["read"]);
+  });
+
   it("without a record of an older name the claim goes to the key's own", async () => {
     const on = bench();
     assert.equal((await reserve(on, { olderName })).held.address.name, recordName);

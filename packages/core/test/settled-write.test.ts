@@ -19,6 +19,9 @@ const contended: WriteOutcome = { kind: "contended" };
 const unknown: WriteOutcome = { kind: "unknown", cause: new Error("reset") };
 const away = new StoreError("UNAVAILABLE", "scripted", "away");
 const denied = new StoreError("PERMISSION_DENIED", "scripted", "denied");
+const unsupported = new StoreError("UNSUPPORTED", "scripted", "no versions");
+/** None of the four kinds: a store that breaks its own type. */
+const bogus: WriteOutcome = JSON.parse('{"kind":"ok"}');
 const corrupt = new StoreError("CORRUPT", "scripted", "checksum");
 const foreignError = new Error("not a StoreError");
 
@@ -246,6 +249,26 @@ const create: readonly [title: string, steps: readonly Step[], result: Result][]
     "mine, as answered",
   ],
   ["denied", [["create", denied]], denied],
+  ["unsupported", [["create", unsupported]], unsupported],
+  [
+    "the read-back is unsupported: no later one will be better",
+    [
+      ["create", unknown],
+      ["read", unsupported],
+    ],
+    unsupported,
+  ],
+  [
+    "an answer that is none of the four is unknown, whatever later copies are told",
+    [
+      ["create", bogus],
+      ["read", absent],
+      ["create", refused],
+      ["read", absent],
+      ["create", written],
+    ],
+    "mine, as answered",
+  ],
   [
     "unknown, then contended: still unknown (U3)",
     [
@@ -436,6 +459,7 @@ function resultOf(end: Ending<SettledWrite<string>>): Result {
     end.value.seen === undefined ? "v2" : "v7",
     "the version of the record that is there",
   );
+  assert.equal(end.value.at, end.value.seen === undefined ? 0 : 1000, "when it was written");
   assert.equal(end.value.ageMs, end.value.seen === undefined ? 0 : 3000, "its age by the store's clock");
   return end.value.seen === undefined ? "mine, as answered" : "mine, as read";
 }
@@ -459,7 +483,9 @@ for (const [operation, table] of [
           store.written.every((bytes) => bytes === "mine"),
           "every copy has the same bytes",
         );
-        const wasUnknown = steps.some(([, answer]) => answer === unknown || answer === foreignError);
+        const wasUnknown = steps.some(
+          ([, answer]) => answer === unknown || answer === bogus || answer === foreignError,
+        );
         const found = typeof result === "string";
         assert.deepEqual(
           resolved,
@@ -485,11 +511,51 @@ describe("a settled write against time", () => {
     assert.equal(settled.asOfMs, clock.monotonicMs());
   });
 
+  it("is as of the sending of the request that answered, however long the answer took", async () => {
+    const clock = new VirtualClock();
+    const slowly = async <Answer>(answer: Answer): Promise<Answer> => {
+      await clock.advance(700);
+      return answer;
+    };
+    for (const [answers, asOfMs] of [
+      [[written], 0],
+      [[refused], 700],
+    ] as const) {
+      const script = new ScriptedStore([
+        ["create", answers[0]],
+        ["read", ours],
+      ]);
+      const store: ConditionalStore = {
+        traits: script.traits,
+        create: async (name, bytes) => slowly(await script.create(name, bytes)),
+        replace: async () => refused,
+        read: async () => slowly(await script.read()),
+      };
+      const startedAtMs = clock.monotonicMs();
+      const session = new StoreSession(store, {
+        runtime: clock,
+        signal: new AbortController().signal,
+        endsAtMs: Infinity,
+        requestTimeoutMs: 1000,
+      });
+      const settled = await settleWrite(session, {
+        name: "n",
+        bytes: bytesOf("mine"),
+        inspect: () => ({ ours: true, seen: undefined }),
+      });
+      assert.ok(settled.kind === "mine");
+      assert.equal(settled.asOfMs - startedAtMs, asOfMs);
+    }
+  });
+
   it("waits between repeats: a store that never decides is not hammered", async () => {
     for (const [operation, answer, found] of [
       ["create", unknown, absent],
       ["create", contended, absent],
       ["create", away, absent],
+      // Only while a copy may be under way.
+      ["create", refused, absent],
+      ["replace", refused, unchanged],
       ["replace", unknown, unchanged],
       ["replace", contended, unchanged],
     ] as const) {
@@ -501,7 +567,11 @@ describe("a settled write against time", () => {
               ["read", found],
             ],
       ).flat();
-      const store = new ScriptedStore(steps);
+      const lost: Step[] = [
+        [operation, unknown],
+        ["read", found],
+      ];
+      const store = new ScriptedStore(answer === refused ? [...lost, ...steps] : steps);
       const { end } = await settleOn(store, operation === "replace", 60_000);
       assert.ok(String(threw(end)).includes("the deadline passed"), String(threw(end)));
       // Full jitter under a ceiling of two seconds: about one round a second.

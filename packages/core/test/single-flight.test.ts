@@ -146,6 +146,40 @@ describe("single flight (I1)", () => {
     assert.ok(returned(await on.reserve()).created);
   });
 
+  it("one that was left does not take the flight after it out of the way of others when it ends", async () => {
+    const { clock, idempotency, memory, store } = bench();
+    const call = (signal?: AbortSignal) => idempotency.reserve(assign, { ...request, signal }, input, byOperationId);
+    const first = new AbortController();
+    memory.inject("hangs", { times: 2 });
+    const left = assert.rejects(call(first.signal));
+    await settle();
+    first.abort(new Error("left"));
+    await left;
+    // The flight that was left has yet to notice.
+    const second = call();
+    await settle();
+    const third = call();
+    await clock.advance(11_000);
+    assert.deepEqual([(await second).created, (await third).created], [true, false]);
+    assert.deepEqual(store.sent, ["create", "create", "read", "create"]);
+  });
+
+  it("ends at the deadline of the call that began it, though that call has left and its request hangs", async () => {
+    const { clock, idempotency, memory, store } = bench({ requestTimeoutMs: 50_000 });
+    memory.inject("hangs");
+    const first = new AbortController();
+    const call = (limits: { deadlineMs: number; signal?: AbortSignal }) =>
+      idempotency.reserve(assign, { ...request, ...limits }, input, byOperationId);
+    const left = assert.rejects(call({ deadlineMs: 5_000, signal: first.signal }));
+    const stays = call({ deadlineMs: 60_000 });
+    await clock.advance(1_000);
+    first.abort(new Error("left"));
+    await left;
+    await clock.advance(4_000);
+    await stays;
+    assert.deepEqual(store.sent, ["create", "create"]);
+  });
+
   it("leaves nothing behind on a signal that outlives many calls", async () => {
     const on = bench();
     const { signal } = new AbortController();

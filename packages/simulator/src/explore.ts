@@ -1,7 +1,7 @@
 import type { ConditionalStore, Runtime, StoreTraits } from "@firstwrite/core";
 import { settle } from "@firstwrite/memory";
 
-import { World, type Change, type Fault } from "./world.ts";
+import { World, type Change, type Fault, type StartingRecord } from "./world.ts";
 
 /** One caller of the code under test: a process of its own. */
 export interface CallerSetup {
@@ -23,6 +23,12 @@ export interface Scenario<Result> {
    * only the first of them is tried. Cuts the number of schedules by nearly the factorial of `callers`.
    */
   readonly interchangeable?: boolean;
+  /** Calls begin when the schedule says so, after any jump: by default all begin before anything else happens. */
+  readonly beginLate?: boolean;
+  /** What is stored when the schedule begins. */
+  readonly records?: readonly StartingRecord[];
+  /** From this age on a lifecycle rule may remove a record at any moment, in milliseconds; by default none does. */
+  readonly removedAfterMs?: number;
   /** Begins the call of one caller. Called anew for every schedule, so that no state is shared between schedules. */
   readonly start: (caller: CallerSetup) => Promise<Result>;
   readonly faults: readonly Fault[];
@@ -118,6 +124,7 @@ class Run<Result> {
   readonly #world: World;
   readonly #checks: Checks<Result>;
   readonly #endings = new Map<number, Ending<Result>>();
+  readonly #started = new Set<number>();
   /** Callers below this number have had something happen to them. */
   #begun = 0;
   #faultsLeft: number;
@@ -133,12 +140,15 @@ class Run<Result> {
       callers: scenario.callers + 1,
       startAt: Date.UTC(2026, 0, 1),
       inFlightMsMax: scenario.inFlightMsMax ?? 3_600_000,
+      records: scenario.records ?? [],
+      removedAfterMs: scenario.removedAfterMs ?? Infinity,
       traits: { ...TRAITS, ...scenario.traits },
       onWritten: (change) => this.#check(() => this.#checks.onWritten?.(change, this.#world)),
     });
   }
 
   async begin(): Promise<void> {
+    if (this.#scenario.beginLate === true) return;
     for (let index = 0; index < this.#scenario.callers; index += 1) this.#start(index);
     await settle();
     this.#throwIfBroken();
@@ -151,21 +161,25 @@ class Run<Result> {
     const callers = Array.from({ length: inTurn }, (_, index) => index).filter(
       (index) => !this.#endings.has(index) && !this.#world.isCrashed(index),
     );
-    const moves = callers.flatMap((index) => this.#world.moves(index));
+    const moves = callers.flatMap((index) =>
+      this.#started.has(index) ? this.#world.moves(index) : [`begin ${index}`],
+    );
     const landings = this.#world.landings();
     const faults =
       this.#faultsLeft > 0 ? callers.flatMap((index) => this.#world.faults(index, this.#scenario.faults)) : [];
     const jumps = callers.length > 0 && this.#jumps[0] !== undefined ? [`jump ${this.#jumps[0]}`] : [];
-    return [...moves, ...landings, ...faults, ...jumps];
+    const removals = callers.length > 0 ? this.#world.removals() : [];
+    return [...moves, ...landings, ...faults, ...jumps, ...removals];
   }
 
   async play(event: string): Promise<void> {
     this.schedule.push(event);
     const [what = "", of] = event.split(" ");
-    if (what !== "jump" && what !== "land") this.#begun = Math.max(this.#begun, Number(of) + 1);
+    if (what !== "jump" && what !== "land" && what !== "remove") this.#begun = Math.max(this.#begun, Number(of) + 1);
     if (what === "jump") this.#jumps = this.#jumps.slice(1);
     else if (this.#scenario.faults.some((fault) => fault === what)) this.#faultsLeft -= 1;
-    this.#world.play(event);
+    if (what === "begin") this.#start(Number(of));
+    else this.#world.play(event);
     await settle();
     this.#throwIfBroken();
   }
@@ -200,6 +214,7 @@ class Run<Result> {
 
   #start(index: number): void {
     const world = this.#world;
+    this.#started.add(index);
     const end = (ending: Ending<Result>): void => {
       if (world.isCrashed(index)) return;
       this.#endings.set(index, ending);

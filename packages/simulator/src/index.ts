@@ -8,4 +8,4 @@ export {
   type Explored,
   type Scenario,
 } from "./explore.ts";
-export type { Change, Fault, ModelRecord, World } from "./world.ts";
+export type { Change, Fault, ModelRecord, StartingRecord, World } from "./world.ts";

@@ -4,6 +4,7 @@
  *
  * What the model can do to a request: apply it and answer; lose it; apply it and lose the answer; let it land at any
  * later time; apply it and hold the answer back; crash its caller before or after it was applied; answer `contended`.
+ * A lifecycle rule may remove a record of a certain age.
  * Time stands still but for the schedule's jumps, and a sleeping caller wakes when the schedule says so: jitter is zero,
  * so that no backoff hides an order of events. A request is in flight for at most `inFlightMsMax`; what has not landed by
  * then never does, which is what the protocol assumes of a network (rules P9, T5).
@@ -36,6 +37,10 @@ export interface WorldOptions {
   readonly callers: number;
   readonly startAt: number;
   readonly inFlightMsMax: number;
+  /** What is stored when the schedule begins. */
+  readonly records: readonly StartingRecord[];
+  /** From this age on a record may be removed at any moment, as by a lifecycle rule. */
+  readonly removedAfterMs: number;
   readonly traits: StoreTraits;
   /** Called after each write that changed the store, with what stood there before. */
   readonly onWritten: (change: Change) => void;
@@ -51,6 +56,14 @@ export interface Change {
 export interface ModelRecord {
   readonly bytes: Uint8Array;
   readonly modifiedAt: number;
+}
+
+/** A record that is there before the first call. */
+export interface StartingRecord {
+  readonly name: string;
+  readonly bytes: Uint8Array;
+  /** How long ago it was written, in milliseconds. */
+  readonly ageMs: number;
 }
 
 interface Request {
@@ -87,6 +100,9 @@ export class World {
   constructor(options: WorldOptions) {
     this.#options = options;
     this.#now = options.startAt;
+    for (const { name, bytes, ageMs } of options.records) {
+      this.#records.set(name, { bytes, modifiedAt: options.startAt - ageMs });
+    }
     this.#callers = Array.from({ length: options.callers }, (_, index) => ({
       pending: undefined,
       held: undefined,
@@ -192,6 +208,13 @@ export class World {
     return this.#late.map((_, index) => `land ${index}`);
   }
 
+  /** Records that a lifecycle rule may remove now. */
+  removals(): string[] {
+    return Array.from(this.#records.values()).flatMap(({ modifiedAt }, index) =>
+      this.#now - modifiedAt > this.#options.removedAfterMs ? [`remove ${index}`] : [],
+    );
+  }
+
   /** Plays one event of a schedule. */
   play(event: string): void {
     const [what, of] = event.split(" ");
@@ -205,6 +228,12 @@ export class World {
       const [request] = this.#late.splice(index, 1);
       if (request === undefined) throw new Error(`nothing to land: ${event}`);
       this.#apply(request);
+      return;
+    }
+    if (what === "remove") {
+      const [name] = Array.from(this.#records.keys()).slice(index);
+      if (name === undefined) throw new Error(`nothing to remove: ${event}`);
+      this.#records.delete(name);
       return;
     }
     const caller = this.#caller(index);

@@ -105,14 +105,7 @@ export class Tasks {
     const flight =
       order.address === undefined
         ? uuidV4(this.#idempotency.runtime)
-        : JSON.stringify([
-            order.address.name,
-            taskType,
-            order.inputHash,
-            order.optionsHash,
-            order.ttlDays,
-            order.phases,
-          ]);
+        : JSON.stringify([order.address.name, taskType, order.inputHash, order.optionsHash, order.ttlMs, order.phases]);
     const { result, first } = await this.#submissions.run(flight, limits, (life) =>
       order.address === undefined ? this.#make(life, order) : this.#submit(life, order, order.address),
     );
@@ -152,7 +145,7 @@ export class Tasks {
     const session = this.#idempotency.session(life);
     const attempt: ReservationAttempt = {
       operation: "tasks.submit",
-      ttlMs: Math.round(order.ttlDays * DAY_MS),
+      ttlMs: order.ttlMs,
       address,
       inputHash: order.inputHash,
       olderName: this.#olderName(address),
@@ -163,6 +156,7 @@ export class Tasks {
       }),
     };
     let claimed: string | undefined;
+    let recovered: string | undefined;
     for (;;) {
       const reservation = await reserveIn(session, attempt);
       const { held } = reservation;
@@ -174,7 +168,7 @@ export class Tasks {
       const found = reservation.created ? undefined : await readTask(session, taskKey);
       if (found !== undefined) {
         if (awaitsConfirmation(held) && (await this.#rewrite(session, order, held, true)) === undefined) continue;
-        return { task: found.task, created: claimed === taskId, recovered: false };
+        return { task: found.task, created: claimed === taskId, recovered: recovered === taskId };
       }
       if (isConfirmed(held)) throw new TaskGoneError(taskId);
 
@@ -182,8 +176,9 @@ export class Tasks {
       if (current === undefined) continue;
       const made = await makeTask(session, { ...order, taskId, createdAt: held.record.createdAt });
       if (made === undefined) continue;
+      if (made.byUs && claimed !== taskId) recovered = taskId;
       if (awaitsConfirmation(current) && (await this.#rewrite(session, order, current, true)) === undefined) continue;
-      return { task: made.task, created: claimed === taskId, recovered: made.byUs && claimed !== taskId };
+      return { task: made.task, created: claimed === taskId, recovered: recovered === taskId };
     }
   }
 
@@ -211,7 +206,9 @@ export class Tasks {
     held: HeldRecord,
     confirm: boolean,
   ): Promise<HeldRecord | undefined> {
-    return extendReservation(session, held, { ttlMs: held.record.ttlMs ?? order.ttlDays * DAY_MS, confirm });
+    // No shorter than `ttlDays` may be: a record that dies within the call could not be kept alive by any rewrite.
+    const ttlMs = Math.max(held.record.ttlMs ?? order.ttlMs, DAY_MS);
+    return extendReservation(session, held, { ttlMs, confirm });
   }
 
   /** Without a key: one create. */
@@ -256,6 +253,7 @@ export class Tasks {
     const own = toJson(options.options ?? {}, "the task's options");
     if (!isJsonObject(own)) throw new InvalidArgumentError("the task's options must be an object");
     const json = toJson(input, "the task's input");
+    this.#checkSize({ taskType, input: json, options: own });
     return {
       taskType,
       input: json,
@@ -263,10 +261,21 @@ export class Tasks {
       options: own,
       optionsHash: Object.keys(own).length === 0 ? undefined : fingerprintOf(own, "the task's options"),
       address: key === undefined ? undefined : recordAddress("idempotency/", scope, key),
-      ttlDays,
+      ttlMs: Math.round(ttlDays * DAY_MS),
       phases,
       deadlineMs: this.#idempotency.deadline(options.deadlineMs),
     };
+  }
+
+  /** Before the key is claimed: a task that no store request can make would hold its key until the TTL. */
+  #checkSize(content: Pick<TaskContent, "taskType" | "input" | "options">): void {
+    const { recordBytesMax } = this.#idempotency.store.traits;
+    // An ID and a time of the length that all of them have.
+    const bytes = encodeTask({ ...content, taskId: "0".repeat(36), createdAt: formatTime(0) }).byteLength;
+    if (bytes <= recordBytesMax) return;
+    throw new InvalidArgumentError(
+      `the task is ${bytes} bytes long; the store takes ${recordBytesMax}: keep what is large elsewhere, and submit its address`,
+    );
   }
 }
 
@@ -278,7 +287,7 @@ interface Order {
   readonly options: JsonObject;
   readonly optionsHash: string | undefined;
   readonly address: RecordAddress | undefined;
-  readonly ttlDays: number;
+  readonly ttlMs: number;
   readonly phases: 1 | 2;
   readonly deadlineMs: number;
 }

@@ -9,9 +9,10 @@ import {
   sha256,
   StoreError,
   type ConditionalStore,
+  type Runtime,
 } from "@firstwrite/core";
 import { MemoryStore, VirtualClock } from "@firstwrite/memory";
-import { TaskGoneError, Tasks, type SubmitOptions } from "@firstwrite/tasks";
+import { TaskGoneError, Tasks, type Submission, type SubmitOptions } from "@firstwrite/tasks";
 
 const HOUR_MS = 3_600_000;
 const hex = (text: string): string => sha256(text).slice("sha256:".length);
@@ -169,10 +170,40 @@ describe("Tasks", () => {
       assert.equal(await store.read(`idempotency/a%20b/${hex("a b:k")}.json`), undefined);
     });
 
+    it("of the older layout is rewritten with a TTL in whole milliseconds, whatever part of a day was asked for", async () => {
+      await putOlder(store);
+      const { task } = await submit({ amount: 5 }, { ttlDays: 1.1 });
+      assert.equal((await record())["ttl_ms"], 95_040_000);
+      assert.deepEqual((await submit({ amount: 5 }, { ttlDays: 1.1 })).task, task);
+    });
+
+    for (const scope of ["a$&b", "$1", "a/b", "é"]) {
+      it(`of the older layout is looked for under the scope as it is: ${scope}`, async () => {
+        const taskId = await putOlder(store, {}, scope, scope);
+        assert.equal((await submit({ amount: 5 }, { scope })).task.taskId, taskId);
+      });
+    }
+
+    for (const scope of ["..", "a//b", "é".repeat(33)]) {
+      it(`is not looked for under a scope that names no object: ${scope}`, async () => {
+        const tight = new MemoryStore({ clock, traits: { nameBytesMax: 290 } });
+        tasks = new Tasks({ store: tight, runtime: clock });
+        const { task } = await submit({ amount: 5 }, { scope });
+        assert.equal((await submit({ amount: 5 }, { scope })).task.taskId, task.taskId);
+      });
+    }
+
     it("keeps fields it does not know through a rewrite", async () => {
       await putOlder(store, { trace: { id: 7 } });
       await submit();
       assert.deepEqual((await record())["trace"], { id: 7 });
+    });
+
+    it("whose task's name holds another task is CORRUPT", async () => {
+      const { task } = await submit();
+      store.expire(task.taskKey);
+      await store.create(task.taskKey, Buffer.from('{"task_id":"3b0f3c1e-9d64-4b8f-8a55-0d6d1f6f2a11"}'));
+      await assert.rejects(submit(), (error) => StoreError.is(error) && error.code === "CORRUPT");
     });
 
     it("that names no task is CORRUPT", async () => {
@@ -213,6 +244,21 @@ describe("Tasks", () => {
       assert.ok(all.every(({ created }) => created));
     });
 
+    it("at once in one process too: nobody joins a call of another input, options, type, TTL or phases (I1)", async () => {
+      const calls = [
+        submit({ amount: 5 }, { scope: "queue" }),
+        submit({ amount: 6 }, { scope: "queue" }),
+        submit({ amount: 5 }, { scope: "queue", options: { retries: 1 } }),
+        submit({ amount: 5 }, { scope: "queue" }, "refund"),
+      ];
+      const ends = await Promise.allSettled(calls);
+      const conflicts = ends.filter((end) => end.status === "rejected" && IdempotencyConflictError.is(end.reason));
+      assert.equal(conflicts.length, 3);
+      requests.length = 0;
+      await Promise.all([{}, { ttlDays: 2 }, { phases: 2 as const }].map((options) => submit({}, options)));
+      assert.equal(requests.filter((request) => request.startsWith("create ")).length, 4, String(requests));
+    });
+
     it("a custom scope named like a type shares its folder, as in the older layout", async () => {
       const { task } = await submit();
       assert.equal((await submit({ amount: 5 }, { scope: "charge" })).task.taskId, task.taskId);
@@ -230,11 +276,67 @@ describe("Tasks", () => {
       assert.deepEqual(requests, ["create refused", "read found", "read absent", "replace written", "create written"]);
       assert.equal(task.taskId, claimed["task_id"]);
       assert.equal(task.createdAt, claimed["created_at"]);
+      store.expire(task.taskKey);
+      const all = await Promise.all([submit(), submit(), submit()]);
+      assert.equal(all.filter((one) => one.recovered).length, 1, "one call of a flight is told");
       assert.deepEqual([created, recovered], [false, true]);
       const rewritten = await record();
       assert.equal(rewritten["created_at"], claimed["created_at"]);
       assert.equal(rewritten["expires_at"], "2026-01-31T01:00:00.000Z");
       assert.notEqual(rewritten["write_id"], claimed["write_id"]);
+    });
+
+    const limitMs = 30_000 + HOUR_MS;
+    for (const [granularityMs, leftMs, rewritten] of [
+      [0, limitMs, true],
+      [0, limitMs + 1, false],
+      [500, limitMs + 500, true],
+      [500, limitMs + 501, false],
+    ] as const) {
+      it(`T5: a claim with ${leftMs} ms left at a granularity of ${granularityMs} is ${rewritten ? "" : "not "}rewritten before its task is made`, async () => {
+        store = new MemoryStore({ clock, traits: { clockGranularityMs: granularityMs } });
+        store.inject("lostReply", { on: "create" });
+        // The store's clock jumps before the claim is read back.
+        let jumpMs = days(1) - leftMs;
+        const jumping = interposed(store, async () => {});
+        jumping.read = async (name, options) => {
+          clock.jump(jumpMs);
+          jumpMs = 0;
+          return store.read(name, options);
+        };
+        tasks = new Tasks({ store: jumping, runtime: clock });
+        await submit({}, { ttlDays: 1 });
+        const rewrite = rewritten ? ["replace written"] : [];
+        assert.deepEqual(requests, ["create unknown", "read found", ...rewrite, "create written"]);
+      });
+    }
+
+    it("a task that another made meanwhile was not recovered by this call", async () => {
+      store.inject("denied", { on: "create", name: /^tasks\// });
+      await assert.rejects(submit());
+      const other = new Tasks({ store, runtime: clockLike(clock, 11) });
+      let theirs: Promise<Submission> | undefined;
+      const slow = interposed(store, async (operation, _, name) => {
+        if (operation !== "create" || !name.startsWith("tasks/")) return;
+        await (theirs ??= other.submit("charge", { amount: 5 }, { idempotencyKey: "k" }));
+      });
+      tasks = new Tasks({ store: slow, runtime: clock });
+      assert.deepEqual([(await submit()).recovered, (await theirs)?.recovered], [false, true]);
+    });
+
+    it("a record that could not outlive the call is given a day, not rewritten for ever (T5)", async () => {
+      const { task } = await submit();
+      store.expire(task.taskKey);
+      const short = await record();
+      store.expire(`idempotency/charge/${hex("charge:k")}.json`);
+      await store.create(
+        `idempotency/charge/${hex("charge:k")}.json`,
+        Buffer.from(JSON.stringify({ ...short, ttl_ms: HOUR_MS })),
+      );
+      requests.length = 0;
+      assert.equal((await submit()).task.taskId, task.taskId);
+      assert.deepEqual(requests, ["create refused", "read found", "read absent", "replace written", "create written"]);
+      assert.equal((await record())["ttl_ms"], days(1));
     });
 
     it("a task create whose reply was lost is found, not doubled", async () => {
@@ -258,6 +360,7 @@ describe("Tasks", () => {
       const finished = await tasks.finish(task.taskId);
       assert.equal(finished?.state, "finished");
       assert.equal(finished?.input, undefined);
+      assert.equal(finished?.createdAt, task.createdAt);
       const again = await submit();
       assert.deepEqual([again.task.taskId, again.task.state, again.created], [task.taskId, "finished", false]);
     });
@@ -305,18 +408,9 @@ describe("Tasks", () => {
   describe("T7: two phases", () => {
     it("creating with lease 0, then ready, at one more write", async () => {
       const seen: unknown[] = [];
-      const watching: ConditionalStore = {
-        traits: store.traits,
-        create: (name, bytes, options) => {
-          if (name.startsWith("idempotency/")) seen.push(pick(bytes));
-          return store.create(name, bytes, options);
-        },
-        replace: (name, version, bytes, options) => {
-          seen.push(pick(bytes));
-          return store.replace(name, version, bytes, options);
-        },
-        read: (name, options) => store.read(name, options),
-      };
+      const watching = interposed(store, async (_, bytes, name) => {
+        if (name.startsWith("idempotency/")) seen.push(pick(bytes));
+      });
       tasks = new Tasks({ store: watching, runtime: clock });
       await submit({}, { phases: 2 });
       assert.deepEqual(seen, [
@@ -348,6 +442,33 @@ describe("Tasks", () => {
       await assert.rejects(submit({}, { phases: 2 }));
       assert.equal((await record())["status"], "creating");
       await submit({}, { phases: 2 });
+      assert.equal((await record())["status"], "ready");
+    });
+
+    it("who claimed the key is told so, though another confirmed its task first", async () => {
+      const other = new Tasks({ store, runtime: clockLike(clock, 11) });
+      let confirmedBy: Promise<Submission> | undefined;
+      const slow = interposed(store, async (operation) => {
+        if (operation !== "replace") return;
+        await (confirmedBy ??= other.submit("charge", {}, { idempotencyKey: "k", phases: 2 }));
+      });
+      tasks = new Tasks({ store: slow, runtime: clock });
+      assert.deepEqual([(await submit({}, { phases: 2 })).created, (await confirmedBy)?.created], [true, false]);
+    });
+
+    it("who made a missing task is told so, though another confirmed it first", async () => {
+      store.inject("denied", { on: "create", name: /^tasks\// });
+      await assert.rejects(submit({}, { phases: 2 }));
+      const other = new Tasks({ store, runtime: clockLike(clock, 11) });
+      let confirmedBy: Promise<Submission> | undefined;
+      const slow = interposed(store, async (operation, bytes) => {
+        if (operation !== "replace" || pick(bytes)[0] !== "ready") return;
+        await (confirmedBy ??= other.submit("charge", {}, { idempotencyKey: "k", phases: 2 }));
+      });
+      tasks = new Tasks({ store: slow, runtime: clock });
+      const mine = await submit({}, { phases: 2 });
+      const theirs = await confirmedBy;
+      assert.deepEqual([mine.recovered, theirs?.recovered], [true, false]);
       assert.equal((await record())["status"], "ready");
     });
 
@@ -419,6 +540,22 @@ describe("Tasks", () => {
     }
   });
 
+  it("a task too large for the store is refused before its key is taken", async () => {
+    const small = new MemoryStore({ clock, traits: { recordBytesMax: 2000 } });
+    tasks = new Tasks({ store: small, runtime: clock });
+    const bytes = async (length: number): Promise<number> => {
+      const { task } = await submit("x".repeat(length));
+      return (await small.read(task.taskKey))?.bytes.byteLength ?? 0;
+    };
+    await assert.rejects(
+      submit("x".repeat(3000)),
+      (error) => InvalidArgumentError.is(error) && /3135 bytes.*takes 2000/.test(error.message),
+    );
+    assert.deepEqual(requests, []);
+    // The longest that fits, under the same key.
+    assert.equal(await bytes(3000 - 1135), 2000);
+  });
+
   it("a store that is away until the deadline: UNAVAILABLE with its trouble; sent again, one task", async () => {
     store.inject("away", { times: Infinity });
     const submitting = submit({}, { deadlineMs: 5000 });
@@ -434,6 +571,37 @@ describe("Tasks", () => {
     assert.equal((await submit()).created, true);
   });
 });
+
+/** `store`, with something done before each of its writes. */
+function interposed(
+  store: ConditionalStore,
+  before: (operation: "create" | "replace", bytes: Uint8Array, name: string) => Promise<void>,
+): ConditionalStore {
+  return {
+    traits: store.traits,
+    async create(name, bytes, options) {
+      await before("create", bytes, name);
+      return store.create(name, bytes, options);
+    },
+    async replace(name, version, bytes, options) {
+      await before("replace", bytes, name);
+      return store.replace(name, version, bytes, options);
+    },
+    read: (name, options) => store.read(name, options),
+  };
+}
+
+/** The time of `clock`, and randomness of its own: another process. */
+function clockLike(clock: VirtualClock, seed: number): Runtime {
+  const own = new VirtualClock({ seed });
+  return {
+    now: () => clock.now(),
+    monotonicMs: () => clock.monotonicMs(),
+    setTimer: (ms, fire) => clock.setTimer(ms, fire),
+    random: () => own.random(),
+    randomBytes: (length) => own.randomBytes(length),
+  };
+}
 
 function pick(bytes: Uint8Array): unknown[] {
   const { status, lease_ms, phases } = JSON.parse(Buffer.from(bytes).toString());
