@@ -34,11 +34,11 @@ export async function* readBatch(path: string): AsyncGenerator<BatchLine, void, 
 }
 
 /**
- * How many lines the file has, each of them good.
+ * How many lines the file has, each of them good; `check` throws for one whose parts cannot be submitted.
  *
  * @throws {InvalidArgumentError} naming the first lines that are not, or for what is no file: it is read twice.
  */
-export async function checkBatch(path: string): Promise<number> {
+export async function checkBatch(path: string, check: (line: BatchLine) => void): Promise<number> {
   const kind = await stat(path);
   if (!kind.isFile() && !kind.isDirectory()) {
     throw new InvalidArgumentError(
@@ -52,11 +52,11 @@ export async function checkBatch(path: string): Promise<number> {
     number += 1;
     if (line.trim() === "") continue;
     try {
-      parseLine(line, number);
+      check(parseLine(line, number));
       good += 1;
     } catch (error) {
       if (!InvalidArgumentError.is(error)) throw error;
-      faults.push(error.message);
+      faults.push(error.message.startsWith("line ") ? error.message : `line ${number}: ${error.message}`);
     }
   }
   if (faults.length === 0) return good;

@@ -39,27 +39,26 @@ export async function submitBatch(path: string, options: BatchArguments): Promis
   if (!Number.isSafeInteger(options.concurrency) || options.concurrency < 1 || options.concurrency > 256) {
     throw new InvalidArgumentError("the concurrency must be a whole number from 1 to 256");
   }
-  const lines = await checkBatch(path);
   const stop = stopOnSignal();
-  const run = new BatchRun(lines);
-  try {
-    await withTasks(options.store, async (tasks) => {
-      const rest = readBatch(path);
-      const worker = async (): Promise<void> => {
-        while (!stop.requested && run.fatal === undefined) {
-          const next = await rest.next();
-          if (next.done === true) return;
-          await run.submit(tasks, next.value);
-        }
-      };
-      const ends = await Promise.allSettled(Array.from({ length: options.concurrency }, worker));
-      // Not before every line under way has ended: the store is closed next.
-      for (const end of ends) if (end.status === "rejected") throw end.reason;
-    });
-  } finally {
-    run.end();
-    stop.forget();
-  }
+  const run = await withTasks(options.store, async (tasks) => {
+    const lines = await checkBatch(path, ({ type, input, key, scope, ttlDays }) =>
+      tasks.check(type, input, { idempotencyKey: key, scope, ttlDays }),
+    );
+    const batch = new BatchRun(lines, options.concurrency);
+    const rest = readBatch(path);
+    const worker = async (): Promise<void> => {
+      while (!stop.requested && batch.fatal === undefined) {
+        const next = await rest.next();
+        if (next.done === true) return;
+        await batch.submit(tasks, next.value);
+      }
+    };
+    const ends = await Promise.allSettled(Array.from({ length: options.concurrency }, worker));
+    batch.end();
+    // Not before every line under way has ended: the store is closed next.
+    for (const end of ends) if (end.status === "rejected") throw end.reason;
+    return batch;
+  }).finally(() => stop.forget());
   report(run, options.json === true);
   if (run.fatal !== undefined) throw run.fatal;
   if (run.summary.notSent > 0) return exitCode.interrupted;
@@ -72,8 +71,11 @@ class BatchRun {
   /** What every other line would fail with too. */
   fatal: StoreError | undefined;
   readonly #bar: SingleBar | undefined;
+  readonly #concurrency: number;
+  #unavailableInARow = 0;
 
-  constructor(lines: number) {
+  constructor(lines: number, concurrency: number) {
+    this.#concurrency = concurrency;
     this.summary = { lines, created: 0, found: 0, recovered: 0, conflicts: 0, failed: 0, notSent: lines };
     if (!process.stderr.isTTY) return;
     this.#bar = new SingleBar({
@@ -94,13 +96,12 @@ class BatchRun {
       if (created) summary.created += 1;
       else if (recovered) summary.recovered += 1;
       else summary.found += 1;
+      this.#unavailableInARow = 0;
     } catch (error) {
       if (IdempotencyConflictError.is(error)) summary.conflicts += 1;
       else summary.failed += 1;
       this.faults.push(`line ${line.number}: ${describeError(error)}`);
-      if (StoreError.is(error) && (error.code === "PERMISSION_DENIED" || error.code === "UNSUPPORTED")) {
-        this.fatal = error;
-      }
+      if (StoreError.is(error) && this.#isFatal(error)) this.fatal ??= error;
     }
     summary.notSent -= 1;
     this.#bar?.increment();
@@ -108,6 +109,13 @@ class BatchRun {
 
   end(): void {
     this.#bar?.stop();
+  }
+
+  /** A store that is away fails a line only after its whole deadline: one for each that is under way says enough. */
+  #isFatal({ code }: StoreError): boolean {
+    this.#unavailableInARow = code === "UNAVAILABLE" ? this.#unavailableInARow + 1 : 0;
+    const isAway = this.#unavailableInARow >= this.#concurrency;
+    return code === "PERMISSION_DENIED" || code === "UNSUPPORTED" || isAway;
   }
 }
 

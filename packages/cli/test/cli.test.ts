@@ -6,6 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 
+import { recordAddress } from "@firstwrite/core";
 import { openStore } from "@firstwrite/stores";
 
 const program = new URL("../src/main.ts", import.meta.url).pathname;
@@ -171,13 +172,37 @@ describe("firstwrite", function () {
     assert.match(stderr, /can be read only once: save it to a file/);
   });
 
-  it("a line that fails ends the batch with 1, and the others are done", async () => {
+  it("submit-batch sends nothing of a file with a line that cannot be submitted", async () => {
     const path = join(folder, "some.jsonl");
-    writeFileSync(path, `{"type":"t","input":1,"key":"${"x".repeat(300)}"}\n{"type":"t","input":1,"key":"a"}\n`);
+    const lines = [
+      { type: "t", input: 1, key: "a" },
+      { type: "t", input: 1, key: "x".repeat(300) },
+      { type: "queue", input: 1, key: "b" },
+      { type: "t", input: 1, key: "c", ttl_days: 0.5 },
+    ];
+    writeFileSync(path, lines.map((line) => JSON.stringify(line)).join("\n"));
     const ended = run(["submit-batch", path]);
+    assert.equal(ended.status, 2);
+    assert.match(
+      ended.stderr,
+      /^nothing was sent:\nline 2: the idempotency key is 300 characters long.*\nline 3: .*\nline 4: /,
+    );
+    assert.equal(await countTasks(), 0);
+  });
+
+  it("a line that fails ends the batch with 1, and the others are done", async () => {
+    const path = batchFile(3);
+    run(["submit-batch", path]);
+    const store = await openStore(`sqlite:${join(folder, ".firstwrite/store.db")}`);
+    const { name } = recordAddress("idempotency/", "t", "k1");
+    const record = await store.read(name);
+    assert.ok(record);
+    await store.replace(name, record.version, Buffer.from("no record"));
+    await store.close?.();
+    const ended = run(["submit-batch", path, "--json"]);
     assert.equal(ended.status, 1);
-    assert.match(ended.stderr, /^line 1: the idempotency key is 300 characters long/);
-    assert.equal(await countTasks(), 1);
+    assert.match(ended.stderr, /^line 2: .*CORRUPT/);
+    assert.deepEqual([JSON.parse(ended.stdout).found, JSON.parse(ended.stdout).failed], [2, 1]);
   });
 
   for (const signal of ["SIGKILL", "SIGINT"] as const) {

@@ -1,3 +1,4 @@
+import { toJson } from "./canonical-json.ts";
 import { checkFunction, checkObject } from "./check-argument.ts";
 import type { ConditionalStore } from "./conditional-store.ts";
 import { InvalidArgumentError } from "./errors.ts";
@@ -121,7 +122,9 @@ export class Idempotency {
     checkObject(request, "the request, which has scope and key,");
     checkFunction(choose, "the chooser of the value");
     const address = recordAddress(this.#prefix, request.scope, request.key);
-    const inputHash = fingerprintOf(definition.fingerprint(input), "the fingerprint of the input");
+    // With the name, so that two operations that share scope, key and input never replay each other.
+    const identity = toJson(definition.fingerprint(input), "the fingerprint of the input");
+    const inputHash = fingerprintOf([definition.name, identity]);
     const limits: CallLimits = {
       deadlineMs: this.deadline(request.deadlineMs),
       signal: request.signal,
@@ -148,7 +151,7 @@ export class Idempotency {
       created,
     }));
     // Each caller gets a copy of its own.
-    // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- the record holds what some call's `choose` returned, and the fingerprint says it was this operation's
+    // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- the record holds what some call's `choose` returned, and its `input_hash` says it was this operation's
     const value = structuredClone(result.value) as Value;
     return { value, created, operationId };
   }

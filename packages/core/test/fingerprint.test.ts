@@ -18,6 +18,18 @@ describe("fingerprint", () => {
     assert.ok(IdempotencyConflictError.is(threw(await reserve({}, { A: 1, a: 2, nested: { x: 1, y: 2 } }))));
   });
 
+  it("peer fault: two operations that share scope, key and input never replay each other", async () => {
+    const { idempotency } = bench();
+    const [invoice, ticket] = ["invoice", "ticket"].map((name) => defineReservation<object>({ name }));
+    assert.ok(invoice !== undefined && ticket !== undefined);
+    const numbered = await idempotency.reserve(invoice, request, { a: 1 }, () => ({ value: "INV-1" }));
+    assert.equal(numbered.created, true);
+    await assert.rejects(
+      idempotency.reserve(ticket, request, { a: 1 }, () => ({ value: "T-1" })),
+      IdempotencyConflictError.is,
+    );
+  });
+
   it("peer fault: an input changed by the caller while the call is going on is still the one that was given", async () => {
     const { clock, idempotency, reserve } = bench();
     const changing = { amount: 5 };

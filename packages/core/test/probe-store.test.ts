@@ -112,7 +112,7 @@ describe("probeStore", () => {
   });
 
   for (const [check, methods] of faults) {
-    it(`refuses, ten times of ten, a store that fails at: ${check}`, async () => {
+    it(`cases 33, 35, 45: refuses, ten times of ten, a store that fails at: ${check}`, async () => {
       for (let time = 0; time < 10; time += 1) {
         const inner = new MemoryStore();
         const subject = broken(inner, methods(inner));
@@ -148,7 +148,7 @@ describe("probeStore", () => {
     assert.equal((await probeStore(subject)).usable, false);
   });
 
-  it("a service that ignores the condition of a delete can be used, and does not remove", async () => {
+  it("case 40: a service that ignores the condition of a delete can be used, and does not remove", async () => {
     const inner = new MemoryStore();
     const subject = broken(inner, {
       remove: async (name) => {

@@ -96,8 +96,8 @@ describe("record (protocol §2)", () => {
       scope: "acme",
       key: "k1",
       key_hash: address.keyHash,
-      // printf '{"amount":5}' | sha256sum
-      input_hash: "sha256:7e84cbf0f7a7c92c037058665d66152f8eb8580ab2534e52c877bccceb9cc7bf",
+      // printf '["assign",{"amount":5}]' | sha256sum
+      input_hash: "sha256:2d65b9c7e530649035a2c0c6adad49c2496b4ada3c796455da4c5d21d8a2f567",
       operation_id: operationId,
       status: "ready",
       attempt: 1,

@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { mkdirSync } from "node:fs";
+import { existsSync, mkdirSync } from "node:fs";
 import { dirname } from "node:path";
 import { DatabaseSync, type StatementSync } from "node:sqlite";
 import { setImmediate } from "node:timers/promises";
@@ -73,7 +73,7 @@ export class SqliteStore implements ConditionalStore {
     }
     let database: DatabaseSync | undefined;
     try {
-      mkdirSync(dirname(path), { recursive: true });
+      makeFolder(dirname(path));
       const opened = new DatabaseSync(path, { timeout: 0 });
       database = opened;
       const prepared = await whileBusy(busyTimeoutMs, undefined, () => prepare(opened));
@@ -178,6 +178,18 @@ export class SqliteStore implements ConditionalStore {
       throw certainError(error) ?? new StoreError("UNAVAILABLE", STORE, "the file could not be read", { cause: error });
     }
     throw new StoreError("UNAVAILABLE", STORE, "the file is locked by another process");
+  }
+}
+
+/** Not `recursive: true`, which below a folder that takes none, such as /proc, never returns. */
+function makeFolder(folder: string): void {
+  if (existsSync(folder)) return;
+  makeFolder(dirname(folder));
+  try {
+    mkdirSync(folder);
+  } catch (error) {
+    // Another process may have made it meanwhile.
+    if (!existsSync(folder)) throw error;
   }
 }
 

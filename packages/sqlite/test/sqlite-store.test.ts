@@ -129,6 +129,13 @@ describe("SqliteStore", () => {
       ["memory alone", () => SqliteStore.open({ path: ":memory:" }), "INVALID_ARGUMENT", /MemoryStore/],
       ["a negative timeout", () => SqliteStore.open({ path, busyTimeoutMs: -1 }), "INVALID_ARGUMENT", /busyTimeoutMs/],
       ["a folder as file", () => SqliteStore.open({ path: folder }), "PERMISSION_DENIED", /cannot be opened/],
+      // mkdir's own recursion would go on for ever here.
+      [
+        "a folder that cannot be made",
+        () => SqliteStore.open({ path: "/proc/none/x.db" }),
+        "UNAVAILABLE",
+        /cannot be opened/,
+      ],
       ["a bad name", async () => (await open()).create("a//b", Buffer.from("x")), "INVALID_ARGUMENT", /empty segment/],
     ];
     for (const [title, act, code, message] of refusals) {

@@ -64,7 +64,10 @@ export interface Submission {
   readonly task: Task;
   /** The key was new, and this call took it. */
   readonly created: boolean;
-  /** The key was taken by another producer that had not made the task: it died, or was slower. This call made it. */
+  /**
+   * The key was taken by another producer that had not made the task: it died, or was slower. This call made it, by the
+   * store's own answer: where that was lost, nobody can tell whose the task is, and nobody is told.
+   */
   readonly recovered: boolean;
 }
 
@@ -114,6 +117,15 @@ export class Tasks {
       created: result.created && first,
       recovered: result.recovered && first,
     };
+  }
+
+  /**
+   * Checks a submit as {@link submit} does before any request.
+   *
+   * @throws {InvalidArgumentError} saying what to change.
+   */
+  check(taskType: string, input: unknown, options: SubmitOptions = {}): void {
+    this.#check(taskType, input, options);
   }
 
   /**
