@@ -15,9 +15,10 @@ import {
   checkObjectName,
   checkWrite,
   isStrongETag,
-  parseHttpDate,
+  rejectionError,
   StoreError,
-  toVersion,
+  timeOfHeader,
+  versionOfETag,
   type CallOptions,
   type ConditionalStore,
   type ListedObject,
@@ -31,7 +32,7 @@ import {
 
 import { blobNameFault, charsLeft, fromBlobName, toBlobName, toBlobNamePrefix } from "./blob-name.ts";
 import { OneRequestClient, UnknownClientError, type Condition, type Exchange, type WireAnswer } from "./one-request.ts";
-import { sortReadFailure, sortWriteFailure, type Rejection } from "./sort-failure.ts";
+import { sortReadFailure, sortWriteFailure } from "./sort-failure.ts";
 
 export interface AzureStoreOptions {
   /** Stays as it is. Its retries are not used for the store's own requests. */
@@ -106,10 +107,10 @@ export class AzureStore implements ConditionalStore {
     });
     if (exchange.kind === "failed") {
       // The SDK gives up a whole answer for an ETag that is not there.
-      if (exchange.answer?.status === 200) this.#version(exchange.answer);
+      if (exchange.answer?.status === 200) versionOfETag(this.traits.name, exchange.answer.headers["etag"]);
       const verdict = sortReadFailure(exchange);
       if (verdict.kind === "missing") return undefined;
-      throw this.#failure(verdict, exchange.error);
+      throw rejectionError(this.traits.name, verdict, exchange.error);
     }
     const { answer, result: bytes } = exchange;
     // A body shorter than it was announced the SDK has given up before.
@@ -120,8 +121,13 @@ export class AzureStore implements ConditionalStore {
     if (this.#withChecksums && md5 !== undefined && md5 !== md5Of(bytes).toString("base64")) {
       throw this.#error("CORRUPT", "the body does not fit its checksum");
     }
-    const modifiedAt = this.#time(answer, "last-modified");
-    return { bytes, version: this.#version(answer), modifiedAt, readAt: this.#time(answer, "date") };
+    const modifiedAt = timeOfHeader(this.traits.name, "last-modified", answer.headers["last-modified"]);
+    return {
+      bytes,
+      version: versionOfETag(this.traits.name, answer.headers["etag"]),
+      modifiedAt,
+      readAt: timeOfHeader(this.traits.name, "date", answer.headers["date"]),
+    };
   }
 
   async *list(prefix: string, { signal }: CallOptions = {}): AsyncGenerator<ListedObject, void, void> {
@@ -138,7 +144,7 @@ export class AzureStore implements ConditionalStore {
         const verdict = sortReadFailure(exchange);
         throw verdict.kind === "missing"
           ? this.#error("UNAVAILABLE", "a listing was answered like the read of one blob", exchange.error)
-          : this.#failure(verdict, exchange.error);
+          : rejectionError(this.traits.name, verdict, exchange.error);
       }
       const page = exchange.result.done === true ? undefined : exchange.result.value;
       for (const { name: blobName, properties } of page?.segment.blobItems ?? []) {
@@ -194,7 +200,11 @@ export class AzureStore implements ConditionalStore {
   #written(answer: WireAnswer | undefined): WriteOutcome {
     try {
       if (answer?.status !== 201) throw this.#error("UNSUPPORTED", `a write was answered ${answer?.status}`);
-      return { kind: "written", version: this.#version(answer), at: this.#time(answer, "date") };
+      return {
+        kind: "written",
+        version: versionOfETag(this.traits.name, answer.headers["etag"]),
+        at: timeOfHeader(this.traits.name, "date", answer.headers["date"]),
+      };
     } catch (cause) {
       return { kind: "unknown", cause };
     }
@@ -206,7 +216,7 @@ export class AzureStore implements ConditionalStore {
     exchange: Extract<Exchange<unknown>, { kind: "failed" }>,
   ): { kind: "refused" | "contended" } | { kind: "unknown"; cause: unknown } {
     const verdict = sortWriteFailure(operation, exchange);
-    if (verdict.kind === "error") throw this.#failure(verdict, exchange.error);
+    if (verdict.kind === "error") throw rejectionError(this.traits.name, verdict, exchange.error);
     return verdict.kind === "unknown" ? { kind: "unknown", cause: exchange.error } : { kind: verdict.kind };
   }
 
@@ -221,35 +231,6 @@ export class AzureStore implements ConditionalStore {
     // `*` would overwrite any record, and a list would match any of several.
     if (!isStrongETag(expected)) throw this.#error("INVALID_ARGUMENT", `${expected} is not a version this store gave`);
     return { header: "if-match", value: expected };
-  }
-
-  /** @throws {StoreError} `UNSUPPORTED` where there is no ETag, an empty one or a weak one, which If-Match never takes. */
-  #version(answer: WireAnswer): Version {
-    const etag = answer.headers["etag"] ?? "";
-    if (!isStrongETag(etag)) {
-      throw this.#error(
-        "UNSUPPORTED",
-        `the service gave ${etag === "" ? "no ETag" : `the ETag ${etag}`}, which is no version`,
-      );
-    }
-    return toVersion(etag);
-  }
-
-  /** @throws {StoreError} `UNSUPPORTED`: without the service's clock nothing can be said about a lease. */
-  #time(answer: WireAnswer, header: "date" | "last-modified"): number {
-    const value = answer.headers[header];
-    const time = value === undefined ? undefined : parseHttpDate(value);
-    if (time === undefined) {
-      throw this.#error(
-        "UNSUPPORTED",
-        `the service gave ${value === undefined ? `no ${header}` : `the ${header} ${value}`}, which is no time`,
-      );
-    }
-    return time;
-  }
-
-  #failure(rejection: Rejection, cause: unknown): StoreError {
-    return this.#error(rejection.code, rejection.why, cause);
   }
 
   #error(code: StoreErrorCode, why: string, cause?: unknown): StoreError {

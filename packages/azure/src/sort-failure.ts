@@ -9,7 +9,16 @@
  * https://learn.microsoft.com/en-us/rest/api/storageservices/common-rest-api-error-codes
  */
 
-import { neverConnected, type StoreErrorCode } from "@firstwrite/core";
+import {
+  denied,
+  invalid,
+  neverConnected,
+  unavailable,
+  unsupported,
+  type ReadVerdict,
+  type Rejection,
+  type WriteVerdict,
+} from "@firstwrite/core";
 
 import { ConditionLostError, type WireAnswer } from "./one-request.ts";
 
@@ -21,18 +30,6 @@ export interface Failure {
   /** The status line and headers, if they arrived. */
   readonly answer: WireAnswer | undefined;
 }
-
-/** Becomes a `StoreError`. */
-export interface Rejection {
-  readonly kind: "error";
-  readonly code: StoreErrorCode;
-  readonly why: string;
-}
-
-export type WriteVerdict = { readonly kind: "refused" | "contended" | "unknown" } | Rejection;
-
-/** `missing`: there is no record of that name. */
-export type ReadVerdict = { readonly kind: "missing" } | Rejection;
 
 /** `remove` is a write too: it is sorted as a `replace` is. */
 export function sortWriteFailure(operation: "create" | "replace", { error, sent, answer }: Failure): WriteVerdict {
@@ -179,20 +176,4 @@ function serviceCode(error: unknown, { headers }: WireAnswer): string | undefine
 
 function describe(status: number, code: string | undefined): string {
   return code === undefined ? `${status}` : `${status} ${code}`;
-}
-
-function invalid(why: string): Rejection {
-  return { kind: "error", code: "INVALID_ARGUMENT", why };
-}
-
-function denied(why: string): Rejection {
-  return { kind: "error", code: "PERMISSION_DENIED", why };
-}
-
-function unavailable(why: string): Rejection {
-  return { kind: "error", code: "UNAVAILABLE", why };
-}
-
-function unsupported(why: string): Rejection {
-  return { kind: "error", code: "UNSUPPORTED", why };
 }

@@ -11,7 +11,17 @@ export {
 } from "./conditional-store.ts";
 export { StoreError, type StoreErrorCode } from "./store-error.ts";
 export { checkObjectName, checkWrite, objectNameFault } from "./store-arguments.ts";
-export { isStrongETag, neverConnected, parseHttpDate } from "./transport.ts";
+export { isStrongETag, neverConnected, parseHttpDate, timeOfHeader, versionOfETag } from "./transport.ts";
+export {
+  denied,
+  invalid,
+  rejectionError,
+  unavailable,
+  unsupported,
+  type ReadVerdict,
+  type Rejection,
+  type WriteVerdict,
+} from "./verdict.ts";
 export { parseStoreUrl, type StoreUrl } from "./store-url.ts";
 export {
   Idempotency,

@@ -1,5 +1,8 @@
 /** What every adapter that speaks HTTP has to know, and must not know in three different ways. */
 
+import { toVersion, type Version } from "./conditional-store.ts";
+import { StoreError } from "./store-error.ts";
+
 /**
  * Whether the failure is of opening the connection, so that no request can have left. By `syscall` and not by `code`: an
  * ETIMEDOUT or EHOSTUNREACH can also end a connection over which the request has gone. Where several addresses were
@@ -20,6 +23,25 @@ export function parseHttpDate(text: string): number | undefined {
   // oxlint-disable-next-line no-restricted-globals -- a text is read here, and no clock
   const time = httpDate.test(text) ? Date.parse(text) : Number.NaN;
   return Number.isNaN(time) ? undefined : time;
+}
+
+/**
+ * The time of a header that every read and write must have.
+ *
+ * @throws {StoreError} `UNSUPPORTED`: without the service's clock nothing can be said about a lease.
+ */
+export function timeOfHeader(store: string, header: "date" | "last-modified", value: string | undefined): number {
+  const time = value === undefined ? undefined : parseHttpDate(value);
+  if (time !== undefined) return time;
+  const given = value === undefined ? `no ${header}` : `the ${header} ${value}`;
+  throw new StoreError("UNSUPPORTED", store, `the service gave ${given}, which is no time`);
+}
+
+/** @throws {StoreError} `UNSUPPORTED` where there is no ETag, an empty one or a weak one, which If-Match never takes. */
+export function versionOfETag(store: string, etag: string | undefined): Version {
+  if (etag !== undefined && isStrongETag(etag)) return toVersion(etag);
+  const given = etag === undefined || etag === "" ? "no ETag" : `the ETag ${etag}`;
+  throw new StoreError("UNSUPPORTED", store, `the service gave ${given}, which is no version`);
 }
 
 /**

@@ -14,8 +14,9 @@ import { randomUUID } from "node:crypto";
 import {
   checkObjectName,
   checkWrite,
-  parseHttpDate,
+  rejectionError,
   StoreError,
+  timeOfHeader,
   toVersion,
   type CallOptions,
   type ConditionalStore,
@@ -26,6 +27,7 @@ import {
   type StoreTraits,
   type Version,
   type WriteOutcome,
+  type WriteVerdict,
 } from "@firstwrite/core";
 import { pageOf, reasonOf, storedOf } from "./answer-body.ts";
 import { oneRequest, type Exchange, type WireAnswer, type WireRequest } from "./one-request.ts";
@@ -37,8 +39,6 @@ import {
   sortWriteRefusal,
   type Failure,
   type Refusal,
-  type Rejection,
-  type WriteVerdict,
 } from "./sort-failure.ts";
 
 export interface GcsStoreOptions {
@@ -102,19 +102,20 @@ export class GcsStore implements ConditionalStore {
     // Without it node-fetch asks for gzip, which some objects are then served in, and others by way of it.
     const headers = { "accept-encoding": "identity" };
     const exchange = await this.#once({ method: "GET", url, headers }, signal);
-    if (exchange.kind === "failed") throw this.#failure(sortReadFailure(failureOf(exchange)), exchange.error);
+    if (exchange.kind === "failed")
+      throw rejectionError(this.traits.name, sortReadFailure(failureOf(exchange)), exchange.error);
     const { answer, body } = exchange;
     if (answer.status !== 200) {
       const verdict = sortReadRefusal(refusalOf(exchange));
       if (verdict.kind === "missing") return undefined;
-      throw this.#failure(verdict);
+      throw rejectionError(this.traits.name, verdict);
     }
     this.#checkBody(answer, body);
     return {
       bytes: body,
       version: this.#version(answer.headers.get("x-goog-generation")),
-      modifiedAt: this.#time(answer, "last-modified"),
-      readAt: this.#time(answer, "date"),
+      modifiedAt: timeOfHeader(this.traits.name, "last-modified", answer.headers.get("last-modified") ?? undefined),
+      readAt: timeOfHeader(this.traits.name, "date", answer.headers.get("date") ?? undefined),
     };
   }
 
@@ -127,8 +128,9 @@ export class GcsStore implements ConditionalStore {
         ...(pageToken !== undefined && { pageToken }),
       });
       const exchange = await this.#once({ method: "GET", url }, signal);
-      if (exchange.kind === "failed") throw this.#failure(sortReadFailure(failureOf(exchange)), exchange.error);
-      if (exchange.answer.status !== 200) throw this.#failure(sortListRefusal(refusalOf(exchange)));
+      if (exchange.kind === "failed")
+        throw rejectionError(this.traits.name, sortReadFailure(failureOf(exchange)), exchange.error);
+      if (exchange.answer.status !== 200) throw rejectionError(this.traits.name, sortListRefusal(refusalOf(exchange)));
       const page = pageOf(textOf(exchange.body));
       if (page === undefined) throw this.#error("UNSUPPORTED", "the service's listing cannot be read");
       for (const { name, updated } of page.items) {
@@ -196,7 +198,11 @@ export class GcsStore implements ConditionalStore {
       if (stored.crc32c !== undefined && stored.crc32c !== sent) {
         throw this.#error("CORRUPT", `${sent} was sent and ${stored.crc32c} is stored, by their CRC32C`);
       }
-      return { kind: "written", version: this.#version(stored.generation), at: this.#time(answer, "date") };
+      return {
+        kind: "written",
+        version: this.#version(stored.generation),
+        at: timeOfHeader(this.traits.name, "date", answer.headers.get("date") ?? undefined),
+      };
     } catch (cause) {
       return { kind: "unknown", cause };
     }
@@ -210,7 +216,7 @@ export class GcsStore implements ConditionalStore {
       exchange.kind === "failed"
         ? [sortWriteFailure(failureOf(exchange)), exchange.error]
         : [sortWriteRefusal(operation, refusalOf(exchange)), undefined];
-    if (verdict.kind === "error") throw this.#failure(verdict, cause);
+    if (verdict.kind === "error") throw rejectionError(this.traits.name, verdict, cause);
     if (verdict.kind !== "unknown") return { kind: verdict.kind };
     return {
       kind: "unknown",
@@ -264,19 +270,6 @@ export class GcsStore implements ConditionalStore {
     return toVersion(generation);
   }
 
-  /** @throws {StoreError} `UNSUPPORTED`: without the service's clock nothing can be said about a lease. */
-  #time({ headers }: WireAnswer, header: "date" | "last-modified"): number {
-    const value = headers.get(header);
-    const time = value === null ? undefined : parseHttpDate(value);
-    if (time === undefined) {
-      throw this.#error(
-        "UNSUPPORTED",
-        `the service gave ${value === null ? `no ${header}` : `the ${header} ${value}`}, which is no time`,
-      );
-    }
-    return time;
-  }
-
   #url(api: string, path: string, query: Readonly<Record<string, string>>): URL {
     const url = new URL(`${this.#storage.apiEndpoint}${api}/b/${this.#bucket}${path}`);
     for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
@@ -285,10 +278,6 @@ export class GcsStore implements ConditionalStore {
 
   #once(request: WireRequest, signal: AbortSignal | undefined): Promise<Exchange> {
     return oneRequest(this.#storage, request, signal);
-  }
-
-  #failure(rejection: Rejection, cause?: unknown): StoreError {
-    return this.#error(rejection.code, rejection.why, cause);
   }
 
   #error(code: StoreErrorCode, why: string, cause?: unknown): StoreError {

@@ -9,7 +9,16 @@
  * Reasons: https://docs.cloud.google.com/storage/docs/json_api/v1/status-codes
  */
 
-import { neverConnected, type StoreErrorCode } from "@firstwrite/core";
+import {
+  denied,
+  invalid,
+  neverConnected,
+  unavailable,
+  unsupported,
+  type ReadVerdict,
+  type Rejection,
+  type WriteVerdict,
+} from "@firstwrite/core";
 import { member } from "./answer-body.ts";
 
 /** An answer other than a success, with the reason in its body if one could be read. */
@@ -26,18 +35,6 @@ export interface Failure {
   /** The status line, if one arrived. */
   readonly status: number | undefined;
 }
-
-/** Becomes a `StoreError`. */
-export interface Rejection {
-  readonly kind: "error";
-  readonly code: StoreErrorCode;
-  readonly why: string;
-}
-
-export type WriteVerdict = { readonly kind: "refused" | "contended" | "unknown" } | Rejection;
-
-/** `missing`: there is no record of that name. */
-export type ReadVerdict = { readonly kind: "missing" } | Rejection;
 
 export function sortWriteRefusal(operation: "create" | "replace" | "remove", refusal: Refusal): WriteVerdict {
   const { status, reason } = refusal;
@@ -174,20 +171,4 @@ function isNetworkError(error: unknown): boolean {
 
 function describe({ status, reason }: Refusal): string {
   return reason === undefined ? `${status}` : `${status} ${reason}`;
-}
-
-function invalid(why: string): Rejection {
-  return { kind: "error", code: "INVALID_ARGUMENT", why };
-}
-
-function denied(why: string): Rejection {
-  return { kind: "error", code: "PERMISSION_DENIED", why };
-}
-
-function unavailable(why: string): Rejection {
-  return { kind: "error", code: "UNAVAILABLE", why };
-}
-
-function unsupported(why: string): Rejection {
-  return { kind: "error", code: "UNSUPPORTED", why };
 }

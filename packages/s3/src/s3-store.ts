@@ -22,9 +22,10 @@ import {
   checkObjectName,
   checkWrite,
   isStrongETag,
-  parseHttpDate,
+  rejectionError,
   StoreError,
-  toVersion,
+  timeOfHeader,
+  versionOfETag,
   type CallOptions,
   type ConditionalStore,
   type ListedObject,
@@ -36,7 +37,7 @@ import {
   type WriteOutcome,
 } from "@firstwrite/core";
 import { oneRequest, type CommandStack, type Condition, type Exchange, type WireAnswer } from "./one-request.ts";
-import { sortReadFailure, sortWriteFailure, type Failure, type Rejection } from "./sort-failure.ts";
+import { sortReadFailure, sortWriteFailure, type Failure } from "./sort-failure.ts";
 
 export interface S3StoreOptions {
   /** Stays as it is. Its retries are not used for the store's own requests. */
@@ -117,10 +118,11 @@ export class S3Store implements ConditionalStore {
     });
     if (exchange.kind === "failed") {
       // The SDK gives up a whole answer for a Last-Modified it cannot read.
-      if (exchange.answer?.status === 200) this.#time(exchange.answer, "last-modified");
+      if (exchange.answer?.status === 200)
+        timeOfHeader(this.traits.name, "last-modified", exchange.answer.headers["last-modified"]);
       const verdict = sortReadFailure(failureOf(exchange));
       if (verdict.kind === "missing") return undefined;
-      throw this.#failure(verdict, exchange.error);
+      throw rejectionError(this.traits.name, verdict, exchange.error);
     }
     const { answer } = exchange;
     const bytes = exchange.result === undefined ? new Uint8Array() : new Uint8Array(exchange.result);
@@ -128,8 +130,13 @@ export class S3Store implements ConditionalStore {
     if (answer?.status !== 200 || (length !== undefined && Number(length) !== bytes.byteLength)) {
       throw this.#error("UNAVAILABLE", "the body did not arrive whole");
     }
-    const modifiedAt = this.#time(answer, "last-modified");
-    return { bytes, version: this.#version(answer), modifiedAt, readAt: this.#time(answer, "date") };
+    const modifiedAt = timeOfHeader(this.traits.name, "last-modified", answer.headers["last-modified"]);
+    return {
+      bytes,
+      version: versionOfETag(this.traits.name, answer.headers["etag"]),
+      modifiedAt,
+      readAt: timeOfHeader(this.traits.name, "date", answer.headers["date"]),
+    };
   }
 
   /**
@@ -170,7 +177,7 @@ export class S3Store implements ConditionalStore {
         const verdict = sortReadFailure(failureOf(exchange));
         throw verdict.kind === "missing"
           ? this.#error("UNAVAILABLE", "a listing was answered like the read of one object", exchange.error)
-          : this.#failure(verdict, exchange.error);
+          : rejectionError(this.traits.name, verdict, exchange.error);
       }
       const { Contents = [], IsTruncated, NextContinuationToken } = exchange.result;
       for (const { Key, LastModified } of Contents) {
@@ -218,7 +225,7 @@ export class S3Store implements ConditionalStore {
   /** What a failed write, or a failed delete, comes to. A delete's condition is that of a replace. */
   #undone(operation: "create" | "replace", exchange: FailedExchange): Undone {
     const verdict = sortWriteFailure(operation, failureOf(exchange));
-    if (verdict.kind === "error") throw this.#failure(verdict, exchange.error);
+    if (verdict.kind === "error") throw rejectionError(this.traits.name, verdict, exchange.error);
     return verdict.kind === "unknown" ? { kind: "unknown", cause: exchange.error } : { kind: verdict.kind };
   }
 
@@ -235,35 +242,14 @@ export class S3Store implements ConditionalStore {
   #written(answer: WireAnswer | undefined): WriteOutcome {
     try {
       if (answer?.status !== 200) throw this.#error("UNSUPPORTED", `a write was answered ${answer?.status}`);
-      return { kind: "written", version: this.#version(answer), at: this.#time(answer, "date") };
+      return {
+        kind: "written",
+        version: versionOfETag(this.traits.name, answer.headers["etag"]),
+        at: timeOfHeader(this.traits.name, "date", answer.headers["date"]),
+      };
     } catch (cause) {
       return { kind: "unknown", cause };
     }
-  }
-
-  /** @throws {StoreError} `UNSUPPORTED` where there is no ETag, an empty one or a weak one, which If-Match never takes. */
-  #version(answer: WireAnswer): Version {
-    const etag = answer.headers["etag"] ?? "";
-    if (!isStrongETag(etag)) {
-      throw this.#error(
-        "UNSUPPORTED",
-        `the service gave ${etag === "" ? "no ETag" : `the ETag ${etag}`}, which is no version`,
-      );
-    }
-    return toVersion(etag);
-  }
-
-  /** @throws {StoreError} `UNSUPPORTED`: without the service's clock nothing can be said about a lease. */
-  #time(answer: WireAnswer, header: "date" | "last-modified"): number {
-    const value = answer.headers[header];
-    const time = value === undefined ? undefined : parseHttpDate(value);
-    if (time === undefined) {
-      throw this.#error(
-        "UNSUPPORTED",
-        `the service gave ${value === undefined ? `no ${header}` : `the ${header} ${value}`}, which is no time`,
-      );
-    }
-    return time;
   }
 
   #once<Result>(
@@ -277,10 +263,6 @@ export class S3Store implements ConditionalStore {
     const sendOptions = signal === undefined ? {} : { abortSignal: signal };
     const options = { signal, condition, withoutChecksums: this.#withoutChecksums };
     return oneRequest(command.middlewareStack, options, async () => send(sendOptions));
-  }
-
-  #failure(rejection: Rejection, cause: unknown): StoreError {
-    return this.#error(rejection.code, rejection.why, cause);
   }
 
   #error(code: StoreErrorCode, why: string, cause?: unknown): StoreError {

@@ -8,7 +8,16 @@
  * Codes: https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html
  */
 
-import { neverConnected, type StoreErrorCode } from "@firstwrite/core";
+import {
+  denied,
+  invalid,
+  neverConnected,
+  unavailable,
+  unsupported,
+  type ReadVerdict,
+  type Rejection,
+  type WriteVerdict,
+} from "@firstwrite/core";
 import { ConditionLostError } from "./one-request.ts";
 
 export interface Failure {
@@ -19,18 +28,6 @@ export interface Failure {
   /** The status line, if one arrived. */
   readonly status: number | undefined;
 }
-
-/** Becomes a `StoreError`. */
-export interface Rejection {
-  readonly kind: "error";
-  readonly code: StoreErrorCode;
-  readonly why: string;
-}
-
-export type WriteVerdict = { readonly kind: "refused" | "contended" | "unknown" } | Rejection;
-
-/** `missing`: there is no record of that name. */
-export type ReadVerdict = { readonly kind: "missing" } | Rejection;
 
 export function sortWriteFailure(operation: "create" | "replace", { error, sent, status }: Failure): WriteVerdict {
   if (!sent) return sortUnsent(error);
@@ -162,20 +159,4 @@ function serviceStatus(error: unknown): number | undefined {
 
 function describe(status: number, code: string | undefined): string {
   return code === undefined ? `${status}` : `${status} ${code}`;
-}
-
-function invalid(why: string): Rejection {
-  return { kind: "error", code: "INVALID_ARGUMENT", why };
-}
-
-function denied(why: string): Rejection {
-  return { kind: "error", code: "PERMISSION_DENIED", why };
-}
-
-function unavailable(why: string): Rejection {
-  return { kind: "error", code: "UNAVAILABLE", why };
-}
-
-function unsupported(why: string): Rejection {
-  return { kind: "error", code: "UNSUPPORTED", why };
 }
