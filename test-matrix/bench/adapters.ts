@@ -1,6 +1,6 @@
 /**
  * What an adapter costs: its create, replace and read beside the SDK's own call for the same work, on the same server, with
- * the same client configuration, in one process, turn by turn. Not a test: `pnpm bench:adapters`.
+ * the same client configuration, in one process, turn by turn. Not a test: `pnpm bench:adapters`, of one store alone `pnpm bench:adapters azure`.
  *
  * Per round each side does the work as often, in an order drawn anew for each pair, and the round's ratio is that of the two
  * medians. Printed are the median of the rounds' ratios and the smallest and largest of them.
@@ -33,7 +33,9 @@ const benches: readonly (readonly [string, () => Promise<AdapterBench>])[] = [
   ["azure on Azurite", () => azureBench(() => startAzurite("FIRSTWRITE_MATRIX_AZURITE"))],
 ];
 
+const [, , only] = process.argv;
 for (const [title, start] of benches) {
+  if (only !== undefined && !title.startsWith(only)) continue;
   const bench = await start();
   try {
     for (const [work, sides] of Object.entries(works(bench))) {
