@@ -12,21 +12,20 @@ import { sendStream, type StreamReport } from "./broker.ts";
 import { countTasks, verify, type Verdict } from "./verify.ts";
 import { webhooks } from "./webhooks.ts";
 
-const { store: storeUrl, seed } = new Command("pnpm start")
+const { store: storeUrl, seed = Math.floor(Math.random() * 2 ** 31) } = new Command("pnpm start")
   .description("send an at-least-once stream of webhooks, and check that each became one task")
   .option(
     "--store <url>",
     "sqlite:PATH or s3://bucket/prefix?…",
-    process.env["FIRSTWRITE_STORE"] ?? "sqlite:.firstwrite/store.db",
+    process.env["FIRSTWRITE_STORE"] || "sqlite:.firstwrite/store.db",
   )
-  .option(
-    "--seed <n>",
-    "plays the same stream again",
-    (text) => Number.parseInt(text, 10),
-    Math.floor(Math.random() * 2 ** 31),
+  .option("--seed <n>", "plays the same stream again (default: another each time, and printed)", (text) =>
+    Number.parseInt(text, 10),
   )
+  // A wrong command line must not look like a webhook lost.
+  .exitOverride((error) => process.exit(error.exitCode === 0 ? 0 : 2))
   .parse()
-  .opts<{ store: string; seed: number }>();
+  .opts<{ store: string; seed?: number }>();
 
 process.exitCode = await main();
 
@@ -36,10 +35,13 @@ async function main(): Promise<number> {
     return 2;
   }
   const startedAt = performance.now();
+  const store = await openStore(storeUrl).catch((error: unknown) => {
+    console.error(error instanceof Error ? error.message : error);
+  });
+  if (store === undefined) return 2;
   console.log(
     `${webhooks.length} webhooks, each sent one to four times by four processes, one of them killed (seed ${seed})`,
   );
-  const store = await openStore(storeUrl);
   try {
     const before = await countTasks(store);
     const report = await stream();
@@ -73,7 +75,7 @@ function print(report: StreamReport, verdict: Verdict, made: number, seconds: nu
     ["webhooks", webhooks.length],
     ["delivery attempts", report.attempts],
     ["  of them cut off by SIGKILL", report.unanswered],
-    ["tasks in the store", verdict.tasks],
+    ["webhook tasks in the store", verdict.tasks],
     ["  new in this run", made],
     ["  made by recovery", report.recovered],
     ["duplicates suppressed", report.found],

@@ -2,7 +2,7 @@
 export const exitCode = {
   /** The task is there, whether new or found; of a batch: every line was answered, conflicts too. */
   ok: 0,
-  /** A line or a call failed; it can be run again. */
+  /** A line or a call failed; with a key it is safe to run it again. */
   failed: 1,
   /** The command line, or a line of the batch, is wrong. Nothing was sent. */
   usage: 2,

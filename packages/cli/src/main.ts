@@ -24,7 +24,7 @@ Stores (--store, or the environment variable FIRSTWRITE_STORE):
 
 Exit codes:
   0  the task is there, new or found; of a batch: every line was answered, conflicts too
-  1  a call or a line failed; it is safe to run it again
+  1  a call or a line failed; with a key it is safe to run it again
   2  the command line or the input is wrong; nothing was sent
   3  submit: the key was used for something else (an answer, not a failure)
   4  there is no such task

@@ -9,7 +9,7 @@ export async function withTasks<Result>(
   url: string | undefined,
   use: (tasks: Tasks) => Promise<Result>,
 ): Promise<Result> {
-  const store = await openStore(url ?? process.env["FIRSTWRITE_STORE"] ?? DEFAULT_STORE);
+  const store = await openStore(url ?? (process.env["FIRSTWRITE_STORE"] || DEFAULT_STORE));
   try {
     return await use(new Tasks({ store }));
   } finally {
@@ -21,6 +21,7 @@ export async function withTasks<Result>(
 export function describeError(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   const code = "code" in error && typeof error.code === "string" ? ` (${error.code})` : "";
+  if (code === " (ENOENT)" && "path" in error) return `there is no file ${String(error.path)}`;
   const cause = StoreError.is(error) && error.cause instanceof Error ? `: ${error.cause.message}` : "";
   return code === "" ? (error.stack ?? error.message) : `${error.message}${code}${cause}`;
 }

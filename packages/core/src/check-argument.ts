@@ -7,6 +7,18 @@ export function checkObject(value: unknown, what: string): void {
   if (typeof value !== "object" || value === null) throw new InvalidArgumentError(`${what} must be an object`);
 }
 
+/**
+ * A misspelt option would be passed over in silence, and with it the key or the window it was to set.
+ *
+ * @throws {InvalidArgumentError} for a member of `value` that is none of `known`.
+ */
+export function checkNames(value: object, known: readonly string[], what: string): void {
+  checkObject(value, what);
+  const strange = Object.keys(value).find((name) => !known.includes(name));
+  if (strange === undefined) return;
+  throw new InvalidArgumentError(`${what} cannot have ${JSON.stringify(strange)}: it takes ${known.join(", ")}`);
+}
+
 /** @throws {InvalidArgumentError} */
 export function checkFunction(value: unknown, what: string): void {
   if (typeof value !== "function") throw new InvalidArgumentError(`${what} must be a function`);

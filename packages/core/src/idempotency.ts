@@ -1,5 +1,5 @@
 import { toJson } from "./canonical-json.ts";
-import { checkFunction, checkObject } from "./check-argument.ts";
+import { checkFunction, checkNames, checkObject } from "./check-argument.ts";
 import type { ConditionalStore } from "./conditional-store.ts";
 import { InvalidArgumentError } from "./errors.ts";
 import { publish } from "./events.ts";
@@ -77,7 +77,11 @@ export class Idempotency {
 
   /** @throws {InvalidArgumentError} */
   constructor(options: IdempotencyOptions) {
-    checkObject(options, "what an Idempotency is made of");
+    checkNames(
+      options,
+      ["store", "prefix", "deadlineMs", "requestTimeoutMs", "runtime"],
+      "what an Idempotency is made of",
+    );
     const { store, prefix = "idempotency/", deadlineMs = 30_000, requestTimeoutMs = 10_000 } = options;
     if (
       typeof store?.create !== "function" ||
@@ -119,7 +123,8 @@ export class Idempotency {
   ): Promise<Reservation<Value>> {
     checkObject(definition, "the operation");
     checkFunction(definition.fingerprint, "the operation must come from defineReservation: its fingerprint");
-    checkObject(request, "the request, which has scope and key,");
+    const requestNames = ["scope", "key", "deadlineMs", "signal", "issuedAt", "readFirst"];
+    checkNames(request, requestNames, "the request, which has scope and key,");
     checkFunction(choose, "the chooser of the value");
     const address = recordAddress(this.#prefix, request.scope, request.key);
     // With the name, so that two operations that share scope, key and input never replay each other.

@@ -59,6 +59,7 @@ export { SessionEnded, StoreSession, type ConditionalWrite, type TimedRead } fro
 export { settleWrite, type Mine, type RecognisableWrite, type SettledWrite } from "./settled-write.ts";
 export { SingleFlight, type CallLimits, type FlightLife, type Landed } from "./single-flight.ts";
 export type { IdempotencyRecord, RecordResult, RecordStatus } from "./record.ts";
+export { checkNames } from "./check-argument.ts";
 export { brandedError, type ErrorBrand } from "./error-brand.ts";
 export {
   probeStore,

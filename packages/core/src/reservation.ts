@@ -1,4 +1,4 @@
-import { checkObject } from "./check-argument.ts";
+import { checkNames } from "./check-argument.ts";
 import { InvalidArgumentError } from "./errors.ts";
 import { checkRetention, type Retention } from "./retention.ts";
 
@@ -34,7 +34,7 @@ export interface ReservationDefinition<Input> {
  * @throws {InvalidArgumentError} for a policy that contradicts itself.
  */
 export function defineReservation<Input>(options: ReservationOptions<Input>): ReservationDefinition<Input> {
-  checkObject(options, "what defineReservation takes");
+  checkNames(options, ["name", "fingerprint", "retention", "keyTime"], "what defineReservation takes");
   const { name, fingerprint = (input) => input, retention, keyTime = false } = options;
   if (typeof name !== "string" || name === "" || name.length > 200) {
     throw new InvalidArgumentError("the operation's name must be a string of 1 to 200 characters");

@@ -1,4 +1,4 @@
-import { checkObject } from "./check-argument.ts";
+import { checkNames } from "./check-argument.ts";
 import { InvalidArgumentError } from "./errors.ts";
 
 const DAY_MS = 86_400_000;
@@ -31,7 +31,7 @@ export interface Retention {
  * @throws {InvalidArgumentError} for a TTL that is not a day longer than what it has to cover (rule E8).
  */
 export function checkRetention(retention: Retention = {}): Required<Retention> {
-  checkObject(retention, "retention");
+  checkNames(retention, ["retryWindowMs", "brokerDelayMs", "auditMs", "ttlMs"], "retention");
   const { retryWindowMs = 0, brokerDelayMs = 0, auditMs = 0, ttlMs = days(30) } = retention;
   for (const [name, value] of Object.entries({ retryWindowMs, brokerDelayMs, auditMs, ttlMs })) {
     if (!Number.isSafeInteger(value) || value < 0) {

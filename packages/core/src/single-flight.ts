@@ -9,6 +9,8 @@ export interface CallLimits {
   readonly deadlineMs: number;
   /** Ends this caller's wait, with the signal's reason. */
   readonly signal?: AbortSignal | undefined;
+  /** What to do when the deadline passes, for the error's message; by default what is true of a call with a key. */
+  readonly advice?: string | undefined;
 }
 
 /** What the callers of one flight get. */
@@ -78,7 +80,7 @@ export class SingleFlight<Result> {
         throw new StoreError(
           "UNAVAILABLE",
           this.#store,
-          `not decided within ${limits.deadlineMs} ms: send it again with the same key, which cannot double anything`,
+          `not decided within ${limits.deadlineMs} ms: ${limits.advice ?? "send it again with the same key, which cannot double anything"}`,
           { cause: trouble },
         );
       }

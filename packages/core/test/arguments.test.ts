@@ -79,6 +79,16 @@ describe("wrong arguments get a typed error that says what to do", () => {
       /^fingerprint must be a function of the input; leave it out/,
     ],
     ["a retention that is none", { name: "n", retention: 5 }, /^retention must be an object$/],
+    [
+      "an option it does not have",
+      { name: "n", ttlMs: 5 },
+      /cannot have "ttlMs": it takes name, fingerprint, retention, keyTime$/,
+    ],
+    [
+      "a retention it does not have",
+      { name: "n", retention: { ttl: 5 } },
+      /^retention cannot have "ttl": it takes retryWindowMs,/,
+    ],
     ["a retention of null", { name: "n", retention: null }, /^retention must be an object$/],
   ];
   for (const [title, options, message] of defined) {
@@ -98,6 +108,11 @@ describe("wrong arguments get a typed error that says what to do", () => {
       /^the operation must come from defineReservation/,
     ],
     ["no request", [assign], /^the request, which has scope and key, must be an object$/],
+    [
+      "a misspelt member",
+      [assign, { ...request, readfirst: true }, input, byOperationId],
+      /cannot have "readfirst": it takes scope, key,/,
+    ],
     ["no scope", [assign, { key: "k" }, input, byOperationId], /^the scope must be a string that is not empty$/],
     [
       "no key",

@@ -1,4 +1,5 @@
 import {
+  checkNames,
   days,
   encodeScope,
   extendReservation,
@@ -71,6 +72,7 @@ export interface Submission {
   readonly recovered: boolean;
 }
 
+const SUBMIT_OPTIONS = ["idempotencyKey", "scope", "ttlDays", "phases", "options", "deadlineMs", "signal"];
 const DAY_MS = days(1);
 const HOUR_MS = 3_600_000;
 const TTL_DAYS_MAX = 36_500;
@@ -99,11 +101,15 @@ export class Tasks {
    * @throws {IdempotencyConflictError} when the key was used with another input, other options or another task type.
    * @throws {TaskGoneError} when a confirmed task was deleted while its key lived.
    * @throws {InvalidArgumentError} before any request, saying what to change.
-   * @throws {StoreError} `UNAVAILABLE` when the deadline passes first: safe to send again with the same key.
+   * @throws {StoreError} `UNAVAILABLE` when the deadline passes first: safe to send again with the same key, and only then.
    */
   async submit(taskType: string, input: unknown, options: SubmitOptions = {}): Promise<Submission> {
     const order = this.#check(taskType, input, options);
-    const limits = { deadlineMs: order.deadlineMs, signal: options.signal };
+    const advice =
+      order.address === undefined
+        ? "the task may have been made; without an idempotency key, sending it again can make a second one"
+        : undefined;
+    const limits = { deadlineMs: order.deadlineMs, signal: options.signal, advice };
     // Calls without a key are never the same call.
     const flight =
       order.address === undefined
@@ -237,7 +243,8 @@ export class Tasks {
     { deadlineMs, signal }: Pick<SubmitOptions, "deadlineMs" | "signal">,
     start: (life: FlightLife) => Promise<Task | undefined>,
   ): Promise<Task | undefined> {
-    const limits = { deadlineMs: this.#idempotency.deadline(deadlineMs), signal };
+    const advice = "it can be called again, which changes nothing more";
+    const limits = { deadlineMs: this.#idempotency.deadline(deadlineMs), signal, advice };
     return (await this.#calls.run(uuidV4(this.#idempotency.runtime), limits, start)).result;
   }
 
@@ -250,7 +257,9 @@ export class Tasks {
   }
 
   #check(taskType: string, input: unknown, options: SubmitOptions): Order {
+    checkNames(options, SUBMIT_OPTIONS, "the options of submit");
     const { idempotencyKey: key, scope = taskType, ttlDays = 30, phases = 1 } = options;
+    if (taskType === "") throw new InvalidArgumentError("the task type must be a string that is not empty");
     encodeScope(taskType);
     if (taskType === "queue") {
       throw new InvalidArgumentError('a task type named "queue" would share the keys of the whole queue: rename it');

@@ -516,12 +516,18 @@ describe("Tasks", () => {
   });
 
   describe("what it refuses before any request", () => {
+    const misspelt: object = { key: "k" };
     const wrong: [string, () => Promise<unknown>, RegExp][] = [
       ["an empty key", () => submit({}, { idempotencyKey: "" }), /idempotency key/],
       ["a key of 256 characters", () => submit({}, { idempotencyKey: "x".repeat(256) }), /256 characters.*255/],
       ["a control character in the key", () => submit({}, { idempotencyKey: "a\nb" }), /control character/],
       ["a lone surrogate in the key", () => submit({}, { idempotencyKey: "\uD800" }), /lone surrogate/],
-      ["an empty type", () => submit({}, {}, ""), /must be a string that is not empty/],
+      ["an empty type", () => submit({}, {}, ""), /the task type must be a string that is not empty/],
+      [
+        "a misspelt option, which would leave the key out",
+        () => tasks.submit("charge", {}, misspelt),
+        /cannot have "key": it takes idempotencyKey,/,
+      ],
       ["a type named queue", () => submit({}, {}, "queue"), /rename it/],
       ["a scope of 201 bytes", () => submit({}, { scope: "x".repeat(201) }), /201 bytes/],
       ["a scope without a key", () => tasks.submit("charge", {}, { scope: "queue" }), /without an idempotencyKey/],
@@ -554,6 +560,21 @@ describe("Tasks", () => {
     assert.deepEqual(requests, []);
     // The longest that fits, under the same key.
     assert.equal(await bytes(3000 - 1135), 2000);
+  });
+
+  it("without a key, nobody is told that sending it again is safe", async () => {
+    store.inject("landsLate", { on: "create" });
+    store.inject("away", { times: Infinity });
+    const failed = assert.rejects(tasks.submit("charge", {}, { deadlineMs: 5000 }), (error) => {
+      assert.ok(StoreError.is(error) && error.code === "UNAVAILABLE");
+      assert.match(
+        error.message,
+        /may have been made; without an idempotency key, sending it again can make a second one/,
+      );
+      return true;
+    });
+    await clock.advance(5000);
+    await failed;
   });
 
   it("a store that is away until the deadline: UNAVAILABLE with its trouble; sent again, one task", async () => {

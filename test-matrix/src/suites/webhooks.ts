@@ -20,7 +20,7 @@ export const webhooks: MatrixSuite = {
       const first = await run(place());
       assert.deepEqual(pick(first, ["webhooks", "new in this run"]), ["329", "329"]);
       const second = await run(place());
-      assert.deepEqual(pick(second, ["tasks in the store", "new in this run"]), ["329", "0"]);
+      assert.deepEqual(pick(second, ["webhook tasks in the store", "new in this run"]), ["329", "0"]);
       for (const table of [first, second]) {
         assert.deepEqual(pick(table, ["webhooks lost", "webhooks doubled", "wrong payloads"]), ["0", "0", "0"]);
       }
