@@ -116,15 +116,21 @@ describe("gcs: credentials", () => {
   });
 
   it("that are nowhere by default are PERMISSION_DENIED", async () => {
-    const before = { ...process.env };
-    Object.assign(process.env, { METADATA_SERVER_DETECTION: "none", HOME: "/no/such/home", CLOUDSDK_CONFIG: "/none" });
-    delete process.env["GOOGLE_APPLICATION_CREDENTIALS"];
+    // Variable by variable: another object in the place of `process.env` leaves the process's own environment changed.
+    const nowhere = {
+      METADATA_SERVER_DETECTION: "none",
+      HOME: "/no/such/home",
+      CLOUDSDK_CONFIG: "/none",
+      GOOGLE_APPLICATION_CREDENTIALS: undefined,
+    };
+    const before = Object.keys(nowhere).map((name) => [name, process.env[name]] as const);
+    set(Object.entries(nowhere));
     try {
       await using b = await bench(stored, { client: { useAuthWithCustomEndpoint: true } });
       await assert.rejects(b.store.create("x", bytes), rejectsWith("PERMISSION_DENIED"));
       assert.equal(b.server.requests.length, 0);
     } finally {
-      process.env = before;
+      set(before);
     }
   });
 
@@ -332,4 +338,11 @@ async function closedPort(): Promise<number> {
   const port = await listening(server);
   await new Promise((resolve) => server.close(resolve));
   return port;
+}
+
+function set(variables: readonly (readonly [string, string | undefined])[]): void {
+  for (const [name, value] of variables) {
+    if (value === undefined) delete process.env[name];
+    else process.env[name] = value;
+  }
 }
