@@ -15,6 +15,7 @@ import {
   checkObjectName,
   checkWrite,
   isStrongETag,
+  outcomeOf,
   rejectionError,
   StoreError,
   timeOfHeader,
@@ -214,10 +215,8 @@ export class AzureStore implements ConditionalStore {
   #notWritten(
     operation: "create" | "replace",
     exchange: Extract<Exchange<unknown>, { kind: "failed" }>,
-  ): { kind: "refused" | "contended" } | { kind: "unknown"; cause: unknown } {
-    const verdict = sortWriteFailure(operation, exchange);
-    if (verdict.kind === "error") throw rejectionError(this.traits.name, verdict, exchange.error);
-    return verdict.kind === "unknown" ? { kind: "unknown", cause: exchange.error } : { kind: verdict.kind };
+  ): ReturnType<typeof outcomeOf> {
+    return outcomeOf(this.traits.name, sortWriteFailure(operation, exchange), exchange.error);
   }
 
   #blobName(name: string): string {

@@ -10,11 +10,12 @@ export {
   type WriteOutcome,
 } from "./conditional-store.ts";
 export { StoreError, type StoreErrorCode } from "./store-error.ts";
-export { checkObjectName, checkWrite, objectNameFault } from "./store-arguments.ts";
+export { checkNotAborted, checkObjectName, checkWrite, objectNameFault } from "./store-arguments.ts";
 export { isStrongETag, neverConnected, parseHttpDate, timeOfHeader, versionOfETag } from "./transport.ts";
 export {
   denied,
   invalid,
+  outcomeOf,
   rejectionError,
   unavailable,
   unsupported,

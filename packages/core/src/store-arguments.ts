@@ -3,7 +3,7 @@
  * another normalises, or a record that will not fit.
  */
 
-import type { StoreTraits } from "./conditional-store.ts";
+import type { CallOptions, StoreTraits } from "./conditional-store.ts";
 import { StoreError } from "./store-error.ts";
 
 const encoder = new TextEncoder();
@@ -50,4 +50,10 @@ export function checkWrite(traits: StoreTraits, name: string, bytes: Uint8Array)
       `the record is ${bytes.byteLength} bytes long; the store takes ${traits.recordBytesMax}`,
     );
   }
+}
+
+/** @throws {StoreError} `UNAVAILABLE` once `signal` has aborted: nothing was sent. */
+export function checkNotAborted(traits: StoreTraits, { signal }: CallOptions = {}): void {
+  if (signal?.aborted !== true) return;
+  throw new StoreError("UNAVAILABLE", traits.name, "the call was aborted before it was sent", { cause: signal.reason });
 }

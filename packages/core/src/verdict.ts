@@ -1,5 +1,6 @@
 /** What an adapter's sorting of a service's answers comes to: the same words in all of them. */
 
+import type { WriteOutcome } from "./conditional-store.ts";
 import { StoreError, type StoreErrorCode } from "./store-error.ts";
 
 /** The service turned the request away having done nothing, or nothing was sent. Becomes a `StoreError`. */
@@ -33,6 +34,14 @@ export function unavailable(why: string): Rejection {
 export function unsupported(why: string): Rejection {
   return { kind: "error", code: "UNSUPPORTED", why };
 }
+
+/** What a write or a remove that was not done comes to; `cause` is what was seen of it. @throws {StoreError} */
+export function outcomeOf(store: string, verdict: WriteVerdict, cause: unknown): Undone {
+  if (verdict.kind === "error") throw rejectionError(store, verdict, cause);
+  return verdict.kind === "unknown" ? { kind: "unknown", cause } : { kind: verdict.kind };
+}
+
+type Undone = Extract<WriteOutcome, { kind: "refused" | "contended" | "unknown" }>;
 
 export function rejectionError(store: string, { code, why }: Rejection, cause?: unknown): StoreError {
   return new StoreError(code, store, why, cause === undefined ? {} : { cause });

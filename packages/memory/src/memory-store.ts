@@ -16,6 +16,7 @@
  */
 
 import {
+  checkNotAborted,
   checkObjectName,
   checkWrite,
   nodeRuntime,
@@ -97,7 +98,7 @@ export class MemoryStore implements ConditionalStore {
 
   async read(name: string, options: CallOptions = {}): Promise<StoredRecord | undefined> {
     checkObjectName(this.traits, name);
-    this.#throwIfAborted(options);
+    checkNotAborted(this.traits, options);
     const fault = this.#take("read", name);
     if (fault === "hangs") await aborted(options.signal);
     if (fault !== undefined) throw this.#failure(fault);
@@ -115,9 +116,9 @@ export class MemoryStore implements ConditionalStore {
   }
 
   async *list(prefix: string, options: CallOptions = {}): AsyncGenerator<ListedObject, void, void> {
-    this.#throwIfAborted(options);
+    checkNotAborted(this.traits, options);
     for (const [name, { modifiedAt }] of Array.from(this.#entries)) {
-      this.#throwIfAborted(options);
+      checkNotAborted(this.traits, options);
       if (name.startsWith(prefix)) yield { name, modifiedAt };
     }
   }
@@ -164,7 +165,7 @@ export class MemoryStore implements ConditionalStore {
     options: CallOptions,
     decide: () => Outcome | typeof refused,
   ): Promise<Outcome | Undecided> {
-    this.#throwIfAborted(options);
+    checkNotAborted(this.traits, options);
     const fault = this.#take(operation, name);
     switch (fault) {
       case undefined:
@@ -215,13 +216,6 @@ export class MemoryStore implements ConditionalStore {
     return fault === "denied"
       ? new StoreError("PERMISSION_DENIED", this.traits.name, "access denied (injected)")
       : new StoreError("UNAVAILABLE", this.traits.name, `no answer (injected: ${fault})`);
-  }
-
-  #throwIfAborted({ signal }: CallOptions): void {
-    if (signal?.aborted !== true) return;
-    throw new StoreError("UNAVAILABLE", this.traits.name, "the call was aborted before it was sent", {
-      cause: signal.reason,
-    });
   }
 }
 

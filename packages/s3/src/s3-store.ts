@@ -22,6 +22,7 @@ import {
   checkObjectName,
   checkWrite,
   isStrongETag,
+  outcomeOf,
   rejectionError,
   StoreError,
   timeOfHeader,
@@ -223,10 +224,8 @@ export class S3Store implements ConditionalStore {
   }
 
   /** What a failed write, or a failed delete, comes to. A delete's condition is that of a replace. */
-  #undone(operation: "create" | "replace", exchange: FailedExchange): Undone {
-    const verdict = sortWriteFailure(operation, failureOf(exchange));
-    if (verdict.kind === "error") throw rejectionError(this.traits.name, verdict, exchange.error);
-    return verdict.kind === "unknown" ? { kind: "unknown", cause: exchange.error } : { kind: verdict.kind };
+  #undone(operation: "create" | "replace", exchange: FailedExchange): ReturnType<typeof outcomeOf> {
+    return outcomeOf(this.traits.name, sortWriteFailure(operation, failureOf(exchange)), exchange.error);
   }
 
   /** @throws {StoreError} `INVALID_ARGUMENT`: `*` would match any record, and a list any of several. */
@@ -271,7 +270,6 @@ export class S3Store implements ConditionalStore {
 }
 
 type FailedExchange = Extract<Exchange<unknown>, { kind: "failed" }>;
-type Undone = Extract<WriteOutcome, { kind: "refused" | "contended" | "unknown" }>;
 
 function failureOf({ error, sent, answer }: FailedExchange): Failure {
   return { error, sent, status: answer?.status };

@@ -5,6 +5,7 @@ import { DatabaseSync, type StatementSync } from "node:sqlite";
 import { setImmediate } from "node:timers/promises";
 
 import {
+  checkNotAborted,
   checkObjectName,
   checkWrite,
   StoreError,
@@ -157,10 +158,10 @@ export class SqliteStore implements ConditionalStore {
   }
 
   /** One statement is one transaction: it is on the disk when it returns, or it has not happened. */
-  async #write<Outcome>({ signal }: CallOptions, statement: () => Outcome): Promise<Outcome | Undecided> {
-    await turn(signal);
+  async #write<Outcome>(options: CallOptions, statement: () => Outcome): Promise<Outcome | Undecided> {
+    await turn(this.traits, options);
     try {
-      const outcome = await whileBusy(this.#busyTimeoutMs, signal, statement);
+      const outcome = await whileBusy(this.#busyTimeoutMs, options.signal, statement);
       return outcome === busy ? { kind: "contended" } : outcome;
     } catch (error) {
       const certain = certainError(error);
@@ -169,10 +170,10 @@ export class SqliteStore implements ConditionalStore {
     }
   }
 
-  async #read<Answer>({ signal }: CallOptions, statement: () => Answer): Promise<Answer> {
-    await turn(signal);
+  async #read<Answer>(options: CallOptions, statement: () => Answer): Promise<Answer> {
+    await turn(this.traits, options);
     try {
-      const answer = await whileBusy(this.#busyTimeoutMs, signal, statement);
+      const answer = await whileBusy(this.#busyTimeoutMs, options.signal, statement);
       if (answer !== busy) return answer;
     } catch (error) {
       throw certainError(error) ?? new StoreError("UNAVAILABLE", STORE, "the file could not be read", { cause: error });
@@ -221,13 +222,8 @@ function prepare(database: DatabaseSync): void {
  * Lets the event loop turn. A statement is done when its promise is made, so that a caller who awaits one after another
  * would otherwise keep timers, signals and sockets waiting for as long as it goes on.
  */
-async function turn(signal: AbortSignal | undefined): Promise<void> {
-  throwIfAborted(signal);
+async function turn(traits: StoreTraits, options: CallOptions): Promise<void> {
+  checkNotAborted(traits, options);
   await setImmediate();
-  throwIfAborted(signal);
-}
-
-function throwIfAborted(signal: AbortSignal | undefined): void {
-  if (signal?.aborted !== true) return;
-  throw new StoreError("UNAVAILABLE", STORE, "the call was aborted before it was sent", { cause: signal.reason });
+  checkNotAborted(traits, options);
 }

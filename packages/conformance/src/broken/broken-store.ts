@@ -1,4 +1,5 @@
 import {
+  checkNotAborted,
   checkObjectName,
   checkWrite,
   StoreError,
@@ -52,22 +53,22 @@ export function soundClient(service: FullStore, limits: Partial<StoreTraits> = {
     traits,
     async create(name, bytes, options) {
       checkWrite(traits, name, bytes);
-      throwIfAborted(traits, options);
+      checkNotAborted(traits, options);
       return service.create(name, bytes, options);
     },
     async replace(name, expected, bytes, options) {
       checkWrite(traits, name, bytes);
-      throwIfAborted(traits, options);
+      checkNotAborted(traits, options);
       return service.replace(name, expected, bytes, options);
     },
     async read(name, options) {
       checkObjectName(traits, name);
-      throwIfAborted(traits, options);
+      checkNotAborted(traits, options);
       return service.read(name, options);
     },
     async remove(name, expected, options) {
       checkObjectName(traits, name);
-      throwIfAborted(traits, options);
+      checkNotAborted(traits, options);
       return service.remove(name, expected, options);
     },
     list: (prefix, options) => service.list(prefix, options),
@@ -117,10 +118,6 @@ export async function overwrite(
 
 export function unavailable(traits: StoreTraits, cause?: unknown): StoreError {
   return new StoreError("UNAVAILABLE", traits.name, "the service did not answer", { cause });
-}
-
-function throwIfAborted(traits: StoreTraits, options: CallOptions | undefined): void {
-  if (options?.signal?.aborted === true) throw unavailable(traits, options.signal.reason);
 }
 
 export const refused: WriteOutcome = { kind: "refused" };
