@@ -26,6 +26,8 @@ export {
 export { parseStoreUrl, type StoreUrl } from "./store-url.ts";
 export {
   Idempotency,
+  type ExecuteRequest,
+  type Executed,
   type IdempotencyOptions,
   type OperationKey,
   type Reservation,
@@ -40,13 +42,28 @@ export {
   type ReservationAttempt,
   type Reserved,
 } from "./reserve.ts";
+export {
+  defineOperation,
+  type EffectContext,
+  type ErrorMeaning,
+  type OperationDefinition,
+  type OperationOptions,
+  type Reconciled,
+  type RecordedFailure,
+  type Recovery,
+} from "./operation.ts";
+export { executionOf, type ExecutionFacts } from "./result.ts";
 export { defineReservation, type ReservationDefinition, type ReservationOptions } from "./reservation.ts";
 export { days, type Retention } from "./retention.ts";
 export {
   IdempotencyConflictError,
   IdempotencyError,
+  InProgressError,
   InvalidArgumentError,
   KeyTooOldError,
+  OperationHeldError,
+  OutcomeUnknownError,
+  ResultGoneError,
   UnsupportedRecordError,
   type IdempotencyErrorCode,
   type OperationFacts,
@@ -56,10 +73,17 @@ export { canonicalJson, isJsonObject, parseJsonObject, toJson, type Json, type J
 export { fingerprintOf, sha256, type Digest } from "./fingerprint.ts";
 export { encodeScope, recordAddress, type RecordAddress } from "./object-name.ts";
 export { formatTime, nodeRuntime, uuidV4, type Runtime } from "./runtime.ts";
-export { SessionEnded, StoreSession, type ConditionalWrite, type TimedRead } from "./store-session.ts";
+export { SessionEnded, StoreSession, type ConditionalWrite, type FlightLife, type TimedRead } from "./store-session.ts";
 export { settleWrite, type Mine, type RecognisableWrite, type SettledWrite } from "./settled-write.ts";
-export { SingleFlight, type CallLimits, type FlightLife, type Landed } from "./single-flight.ts";
-export type { IdempotencyRecord, RecordResult, RecordStatus } from "./record.ts";
+export { SingleFlight, type CallLimits, type Landed } from "./single-flight.ts";
+export type {
+  IdempotencyRecord,
+  InlineResult,
+  OffloadedResult,
+  RecordResult,
+  RecordStatus,
+  ResultEncoding,
+} from "./record.ts";
 export { checkNames } from "./check-argument.ts";
 export { brandedError, type ErrorBrand } from "./error-brand.ts";
 export {
