@@ -236,7 +236,7 @@ function freshClaim(session: StoreSession, { operation, address, inputHash }: Ex
   return {
     ...stamp(runtime, operation.retention.ttlMs),
     scope,
-    key,
+    key: operation.storeKey ? key : undefined,
     keyHash,
     inputHash,
     operationId: uuidV4(runtime),

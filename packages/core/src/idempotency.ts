@@ -7,8 +7,19 @@ import { ExecutionFlight, type ExecutionLimits, type ExecutionOutcome } from "./
 import { publish } from "./events.ts";
 import { fingerprintOf, type Digest } from "./fingerprint.ts";
 import { checkIssuedAt, isTooOld, keyAge, keyTooOld, timeOfKey, type KeyAge } from "./key-age.ts";
-import { recordAddress, type RecordAddress } from "./object-name.ts";
+import { encodeScope, recordAddress, recordPlace, type RecordAddress, type RecordPlace } from "./object-name.ts";
 import type { OperationDefinition } from "./operation.ts";
+import {
+  inspectIn,
+  inspectListed,
+  releaseByPerson,
+  settleByPerson,
+  type Inspection,
+  type OperatorAnswer,
+  type OperatorNote,
+  type UnreadableRecord,
+} from "./operator.ts";
+import type { RecordStatus } from "./record.ts";
 import { ReplayCache } from "./replay-cache.ts";
 import type { ReservationDefinition } from "./reservation.ts";
 import { reserveIn, type Choice, type Claim, type ReservationAttempt, type Reserved } from "./reserve.ts";
@@ -16,6 +27,7 @@ import type { ExecutionFacts } from "./result.ts";
 import { nodeRuntime, type Runtime } from "./runtime.ts";
 import { SingleFlight, type CallLimits } from "./single-flight.ts";
 import { objectNameFault } from "./store-arguments.ts";
+import { StoreError } from "./store-error.ts";
 import { StoreClock } from "./store-clock.ts";
 import { StoreSession, type FlightLife } from "./store-session.ts";
 
@@ -43,6 +55,19 @@ export interface OperationKey {
   readonly scope: string;
   /** The idempotency key: 1 to 255 characters, the same for every sending of one request. */
   readonly key: string;
+}
+
+/** Which record a person means: by its key, or by the key's hash as events and errors have it. */
+export type RecordKey =
+  | { readonly scope: string; readonly key: string; readonly keyHash?: undefined }
+  | { readonly scope: string; readonly keyHash: string; readonly key?: undefined };
+
+/** The limits of an operator's call. */
+export interface OperatorLimits {
+  /** The most this call takes, in milliseconds; under an hour. Of `list`, each of its reads. */
+  readonly deadlineMs?: number;
+  /** Ends this call, with the signal's reason. */
+  readonly signal?: AbortSignal | undefined;
 }
 
 /** {@link OperationKey} and the limits of one call. */
@@ -251,6 +276,86 @@ export class Idempotency {
     // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- the record holds what some call's `choose` returned, and its `input_hash` says it was this operation's
     const value = structuredClone(result.value) as Value;
     return { value, created, operationId };
+  }
+
+  /** The record of a key, for a person to look at; `undefined` where there is none. @throws as {@link reserve} */
+  async inspect(where: RecordKey, limits: OperatorLimits = {}): Promise<Inspection | undefined> {
+    return this.#operate(where, limits, inspectIn);
+  }
+
+  /**
+   * Settles an operation that is `held`, or whose owner's lease is over, with what a person found out (rule E10). Taken on
+   * trust: nothing checks that it is true.
+   *
+   * @throws {InvalidArgumentError} for a record with nothing to decide, or that is another operation's by now.
+   * @throws {InProgressError} while its owner may be alive.
+   * @throws {StoreError} as {@link reserve}.
+   */
+  async settle(
+    where: RecordKey,
+    answer: OperatorAnswer,
+    note: OperatorNote,
+    limits: OperatorLimits = {},
+  ): Promise<Inspection> {
+    return this.#operate(where, limits, (session, place) => settleByPerson(session, place, answer, note));
+  }
+
+  /**
+   * Gives such an operation back to its `recovery`, which the next call begins; under `recovery: "hold"` that is a person
+   * again. With `nothingHappened` the next call runs it: if something did happen, it happens twice.
+   *
+   * @throws as {@link settle}.
+   */
+  async release(
+    where: RecordKey,
+    note: OperatorNote & { readonly nothingHappened?: boolean },
+    limits: OperatorLimits = {},
+  ): Promise<Inspection> {
+    return this.#operate(where, limits, (session, place) => releaseByPerson(session, place, note));
+  }
+
+  /**
+   * The records with one of `statuses`, by default those that are not decided; of one scope, or of all. Each is one read, and
+   * what cannot be read as a record is told, too. A listing may be late.
+   *
+   * @throws {StoreError} `UNSUPPORTED` where the store has no listing.
+   */
+  async *list(
+    options: OperatorLimits & { readonly scope?: string; readonly statuses?: readonly RecordStatus[] } = {},
+  ): AsyncGenerator<Inspection | UnreadableRecord> {
+    checkNames(options, ["scope", "statuses", "deadlineMs", "signal"], "what list takes");
+    const { scope, statuses = ["creating", "held"], signal } = options;
+    const { store } = this;
+    if (store.list === undefined) throw new StoreError("UNSUPPORTED", store.traits.name, "the store has no listing");
+    const folder = scope === undefined ? this.#prefix : `${this.#prefix}${encodeScope(scope)}/`;
+    for await (const { name } of store.list(folder, { signal })) {
+      const found = await this.#call(options, (session) => inspectListed(session, this.#prefix, name));
+      if (found === undefined) continue;
+      if (found.status === "unreadable" || statuses.includes(found.status)) yield found;
+    }
+  }
+
+  #operate<Result>(
+    where: RecordKey,
+    limits: OperatorLimits,
+    act: (session: StoreSession, place: RecordPlace) => Promise<Result>,
+  ): Promise<Result> {
+    checkNames(where, ["scope", "key", "keyHash"], "where the record stands");
+    checkNames(limits, ["deadlineMs", "signal"], "the limits of the call");
+    const place =
+      where.key === undefined
+        ? recordPlace(this.#prefix, where.scope, where.keyHash)
+        : recordAddress(this.#prefix, where.scope, where.key);
+    return this.#call(limits, (session) => act(session, place));
+  }
+
+  async #call<Result>(
+    { deadlineMs, signal }: OperatorLimits,
+    act: (session: StoreSession) => Promise<Result>,
+  ): Promise<Result> {
+    const limits: CallLimits = { deadlineMs: this.deadline(deadlineMs), signal, advice: "inspect the record again" };
+    const flight = new SingleFlight<Result>(this.runtime, this.store.traits.name);
+    return (await flight.run("", limits, (life) => act(this.session(life)))).result;
   }
 
   /** For products: the store as the engine calls it, for as long as a flight lives. */

@@ -30,6 +30,8 @@ export {
   type Executed,
   type IdempotencyOptions,
   type OperationKey,
+  type OperatorLimits,
+  type RecordKey,
   type Reservation,
   type ReserveRequest,
 } from "./idempotency.ts";
@@ -52,6 +54,8 @@ export {
   type RecordedFailure,
   type Recovery,
 } from "./operation.ts";
+export { idempotent, type IdempotentOptions } from "./idempotent.ts";
+export type { Inspection, OperatorAnswer, OperatorNote, UnreadableRecord } from "./operator.ts";
 export { executionOf, type ExecutionFacts } from "./result.ts";
 export { defineReservation, type ReservationDefinition, type ReservationOptions } from "./reservation.ts";
 export { days, type Retention } from "./retention.ts";
@@ -71,7 +75,7 @@ export {
 export { onEvent, type EventName, type FirstwriteEvents } from "./events.ts";
 export { canonicalJson, isJsonObject, parseJsonObject, toJson, type Json, type JsonObject } from "./canonical-json.ts";
 export { fingerprintOf, sha256, type Digest } from "./fingerprint.ts";
-export { encodeScope, recordAddress, type RecordAddress } from "./object-name.ts";
+export { encodeScope, recordAddress, type RecordAddress, type RecordPlace } from "./object-name.ts";
 export { formatTime, nodeRuntime, uuidV4, type Runtime } from "./runtime.ts";
 export { SessionEnded, StoreSession, type ConditionalWrite, type FlightLife, type TimedRead } from "./store-session.ts";
 export { settleWrite, type Mine, type RecognisableWrite, type SettledWrite } from "./settled-write.ts";

@@ -83,6 +83,8 @@ export interface OperationOptions<Input, Value> {
   readonly retention?: Retention;
   /** Keys are UUIDs of version 7 or ULIDs, and carry the time they were made (rule E8). */
   readonly keyTime?: boolean;
+  /** Whether the record holds the raw key beside its hash; false where keys are personal data. Default true. */
+  readonly storeKey?: boolean;
   /** How long an owner that says nothing is taken to be alive, in milliseconds; 5,000 to an hour. Default 30,000. */
   readonly leaseMs?: number;
   /**
@@ -112,6 +114,7 @@ export interface OperationDefinition<Input, Value> {
   readonly fingerprint: (input: Input) => unknown;
   readonly retention: Required<Retention>;
   readonly keyTime: boolean;
+  readonly storeKey: boolean;
   readonly leaseMs: number;
   readonly recoverAfterMs: number;
   readonly maxRunMs: number;
@@ -131,6 +134,7 @@ const NAMES: readonly (keyof OperationOptions<unknown, unknown>)[] = [
   "fingerprint",
   "retention",
   "keyTime",
+  "storeKey",
   "leaseMs",
   "recoverAfterMs",
   "maxRunMs",
@@ -156,6 +160,7 @@ export function defineOperation<Input, Value>(
     onError = () => "recover",
     fingerprint = (input) => input,
     keyTime = false,
+    storeKey = true,
     leaseMs = 30_000,
     recoverAfterMs = leaseMs,
     maxRunMs = HOUR_MS,
@@ -170,7 +175,9 @@ export function defineOperation<Input, Value>(
     checkFunction(value, `${member}, where it is given,`);
   }
   if (deserializeError !== undefined) checkFunction(deserializeError, "deserializeError, where it is given,");
-  if (typeof keyTime !== "boolean") throw new InvalidArgumentError("keyTime must be true or false");
+  for (const [member, value] of Object.entries({ keyTime, storeKey })) {
+    if (typeof value !== "boolean") throw new InvalidArgumentError(`${member} must be true or false`);
+  }
   const recovery = checkRecovery(options.recovery);
   if (!(leaseMs >= LEASE_MS_MIN && leaseMs <= HOUR_MS)) {
     throw new InvalidArgumentError(
@@ -197,6 +204,7 @@ export function defineOperation<Input, Value>(
     fingerprint,
     retention: Object.freeze(checkRetention(options.retention)),
     keyTime,
+    storeKey,
     leaseMs,
     recoverAfterMs,
     maxRunMs,

@@ -7,7 +7,7 @@ import type { StoredRecord } from "./conditional-store.ts";
 import { isJsonObject, parseJsonObject, toJson, type Json, type JsonObject } from "./canonical-json.ts";
 import { checkObject } from "./check-argument.ts";
 import { InvalidArgumentError, UnsupportedRecordError } from "./errors.ts";
-import type { RecordAddress } from "./object-name.ts";
+import type { RecordPlace } from "./object-name.ts";
 import { formatTime, parseTime, type Runtime } from "./runtime.ts";
 import { StoreError } from "./store-error.ts";
 
@@ -150,7 +150,7 @@ export type WritableRecord = IdempotencyRecord & {
  * @throws {UnsupportedRecordError} for a record of a later format.
  * @throws {StoreError} `CORRUPT` for bytes that are no record, or another key's.
  */
-export function decodeRecord(store: string, address: RecordAddress, stored: StoredRecord): IdempotencyRecord {
+export function decodeRecord(store: string, address: RecordPlace, stored: StoredRecord): IdempotencyRecord {
   const corrupt = (why: string): StoreError => new StoreError("CORRUPT", store, `the record ${address.name} ${why}`);
   const json = parseJsonObject(stored.bytes);
   if (json === undefined) throw corrupt("is not a JSON object");
