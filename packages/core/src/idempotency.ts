@@ -185,9 +185,11 @@ export class Idempotency {
     const address = recordAddress(this.#prefix, request.scope, request.key);
     const identity = toJson(definition.fingerprint(input), "the fingerprint of the input");
     const inputHash = fingerprintOf([definition.name, identity]);
+    const deadlineMs = this.deadline(request.deadlineMs);
     const limits: ExecutionLimits = {
-      deadlineMs: this.deadline(request.deadlineMs),
-      waitMs: checkWaitMs(request.waitMs),
+      deadlineMs,
+      // No longer than a timer can wait.
+      waitMs: Math.min(checkWaitMs(request.waitMs), deadlineMs),
       signal: request.signal,
     };
     const keyAge = this.#keyAge(definition, request, address.keyHash);
@@ -450,7 +452,7 @@ export class Idempotency {
 const EXECUTE_NAMES = ["scope", "key", "deadlineMs", "waitMs", "signal", "issuedAt", "readFirst"];
 
 function checkWaitMs(waitMs = 0): number {
-  if (waitMs >= 0) return waitMs;
+  if (typeof waitMs === "number" && waitMs >= 0) return waitMs;
   throw new InvalidArgumentError(`waitMs is ${String(waitMs)}: give milliseconds, 0 or more`);
 }
 

@@ -421,6 +421,16 @@ describe("execute: waiting for another's lease (E2.5, waitMs)", () => {
     }
   });
 
+  it("never waits beyond its deadline, however long waitMs is", async () => {
+    for (const waitMs of [20_000, 1e12, Infinity]) {
+      const on = bench();
+      await crashIn(on, operationOf());
+      const end = await on.execute(operationOf(), { waitMs, deadlineMs: 20_000 });
+      assert.ok(InProgressError.is(threw(end)), String(threw(end)));
+      assert.equal(end.tookMs, 20_000);
+    }
+  });
+
   it("takes over when the lease ends meanwhile", async () => {
     const on = bench();
     const operationId = await crashIn(on, operationOf());
