@@ -32,6 +32,8 @@ interface Joiner {
   readonly looksBefore: number;
   readonly leave: (how: Leaving) => void;
   cancelWaitTimer: (() => void) | undefined;
+  /** Its `waitMs` has passed, maybe while nobody's lease was waited for. */
+  waited: boolean;
 }
 
 type Leaving =
@@ -115,7 +117,14 @@ export class ExecutionFlight {
     if (this.#phase === "claiming" || this.#phase === "waiting") this.#endsAtMs = Math.max(this.#endsAtMs, endsAtMs);
 
     const { promise: left, resolve: leave } = Promise.withResolvers<Leaving>();
-    const joiner: Joiner = { endsAtMs, limits, looksBefore: this.#looks, leave, cancelWaitTimer: undefined };
+    const joiner: Joiner = {
+      endsAtMs,
+      limits,
+      looksBefore: this.#looks,
+      leave,
+      cancelWaitTimer: undefined,
+      waited: limits.waitMs <= 0,
+    };
     this.#joiners.add(joiner);
     const cancelTimer = this.#runtime.setTimer(deadlineMs, () => leave(this.#leaving()));
     const onAbort = (): void => leave(this.#leaving({ reason: signal?.reason }));
@@ -149,9 +158,10 @@ export class ExecutionFlight {
     let isNew = true;
     for (const joiner of this.#joiners) {
       if (joiner.looksBefore >= this.#looks) isNew = false;
-      else if (joiner.limits.waitMs <= 0) joiner.leave({ kind: "error", error: this.#inProgress() });
+      else if (joiner.waited) joiner.leave({ kind: "error", error: this.#inProgress() });
       else {
         joiner.cancelWaitTimer ??= this.#runtime.setTimer(joiner.limits.waitMs, () => {
+          joiner.waited = true;
           if (this.#phase === "waiting") joiner.leave({ kind: "error", error: this.#inProgress() });
         });
       }

@@ -24,6 +24,7 @@ import {
   recordName,
   returned,
   rewrite,
+  sleep,
   threw,
   TTL_MS,
   type Bench,
@@ -437,6 +438,26 @@ describe("execute: waiting for another's lease (E2.5, waitMs)", () => {
     const end = await on.execute(operationOf(), { waitMs: 70_000, deadlineMs: 70_000 });
     assert.equal(returned(end).operationId, operationId);
     assert.ok(end.tookMs > LEASE_OVER_MS && end.tookMs <= LEASE_OVER_MS + 2_000, `${end.tookMs}`);
+  });
+
+  it("is bounded by waitMs also when a third caller wins the takeover at that moment", async () => {
+    const on = bench();
+    await crashIn(on, operationOf());
+    await on.clock.advance(LEASE_OVER_MS - 900);
+    const third = new Effect();
+    const rival = processOf(on, 8, { store: on.memory });
+    // Our takeover takes long to arrive, and the rival's comes before it; `waitMs` passes meanwhile.
+    on.store.travel = async (operation) => {
+      if (operation !== "replace") return;
+      on.store.travel = undefined;
+      rival.start(operationOf({ run: third.run }));
+      await sleep(on.clock, 4_000);
+    };
+    const end = await on.execute(operationOf({ run: () => assert.fail("ran twice") }), { waitMs: 3_000 });
+    assert.ok(InProgressError.is(threw(end)));
+    assert.ok(end.tookMs < 10_000, `waited ${end.tookMs} ms, and was asked to wait 3000`);
+    third.last.finish();
+    await settle();
   });
 
   it("is not limited by waitMs while its own run goes on", async () => {
