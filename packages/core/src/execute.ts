@@ -147,6 +147,7 @@ async function claim(session: StoreSession, execution: Execution, found: Found |
     const next = nextClaim(session, execution, found);
     switch (next.kind) {
       case "settled":
+        flight.claims(undefined);
         return next;
       case "wait":
         if (flight.waits({ operationId: next.found.record.operationId, leaseLeftMs: next.leaseLeftMs })) {

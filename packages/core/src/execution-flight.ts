@@ -169,7 +169,7 @@ export class ExecutionFlight {
     return isNew;
   }
 
-  /** The record was read and is another attempt's to be claimed, or none's: the flight goes on claiming. */
+  /** There is no other owner to wait for: the flight goes on claiming, or reads a result. `seen`: who may have died. */
   claims(seen: SeenClaim | undefined): void {
     this.#phase = "claiming";
     this.#seen = seen;

@@ -470,6 +470,21 @@ describe("execute: waiting for another's lease (E2.5, waitMs)", () => {
     assert.equal(returned(await call.ends()).value, "late");
   });
 
+  it("is not limited by waitMs once the record is settled, while its large result is read", async () => {
+    const on = bench();
+    const operation = operationOf({ run: () => "x".repeat(100), inlineBytesMax: 0 });
+    const other = processOf(on, 9);
+    const effect = new Effect();
+    const theirs = other.start({ ...operation, run: effect.run });
+    await settle();
+    const mine = on.start(operation, { waitMs: 5_000 });
+    await on.clock.advance(1_000);
+    effect.last.finish("x".repeat(100));
+    returned(await theirs.ends());
+    on.store.travelBack = async (_, name) => (name.endsWith(".result") ? sleep(on.clock, 6_000) : undefined);
+    assert.equal(returned(await mine.ends()).value, "x".repeat(100));
+  });
+
   it("a store that fails until the deadline: InProgressError where the record was last creating, else UNAVAILABLE", async () => {
     for (const [prepare, isInProgress] of [
       [async (on: Bench) => crashIn(on, operationOf()), true],

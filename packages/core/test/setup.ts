@@ -49,8 +49,8 @@ export class WatchedStore implements ConditionalStore {
   /** Called before each request. */
   before: (operation: Operation) => void = () => {};
   /** Waited for before each request reaches the store, and before its answer is heard. */
-  travel: ((operation: Operation) => Promise<void>) | undefined;
-  travelBack: ((operation: Operation) => Promise<void>) | undefined;
+  travel: ((operation: Operation, name: string) => Promise<void>) | undefined;
+  travelBack: ((operation: Operation, name: string) => Promise<void>) | undefined;
 
   constructor(inner: MemoryStore) {
     this.inner = inner;
@@ -58,15 +58,15 @@ export class WatchedStore implements ConditionalStore {
   }
 
   create(name: string, bytes: Uint8Array, options?: CallOptions): Promise<WriteOutcome> {
-    return this.#pass("create", () => this.inner.create(name, bytes, options));
+    return this.#pass("create", name, () => this.inner.create(name, bytes, options));
   }
 
   replace(name: string, expected: Version, bytes: Uint8Array, options?: CallOptions): Promise<WriteOutcome> {
-    return this.#pass("replace", () => this.inner.replace(name, expected, bytes, options));
+    return this.#pass("replace", name, () => this.inner.replace(name, expected, bytes, options));
   }
 
   read(name: string, options?: CallOptions): Promise<StoredRecord | undefined> {
-    return this.#pass("read", () => this.inner.read(name, options));
+    return this.#pass("read", name, () => this.inner.read(name, options));
   }
 
   /** What was sent since the last call of this. */
@@ -74,11 +74,11 @@ export class WatchedStore implements ConditionalStore {
     return this.sent.splice(0);
   }
 
-  async #pass<Answer>(operation: Operation, request: () => Promise<Answer>): Promise<Answer> {
+  async #pass<Answer>(operation: Operation, name: string, request: () => Promise<Answer>): Promise<Answer> {
     this.#note(operation);
-    await this.travel?.(operation);
+    await this.travel?.(operation, name);
     const answer = await request();
-    await this.travelBack?.(operation);
+    await this.travelBack?.(operation, name);
     return answer;
   }
 
