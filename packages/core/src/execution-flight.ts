@@ -94,6 +94,11 @@ export class ExecutionFlight {
     return this.#phase !== "lost" && !this.#end.signal.aborted;
   }
 
+  /** Whether the effect, or the question whether it happened, was begun. */
+  get #hasBegun(): boolean {
+    return this.#phase !== "claiming" && this.#phase !== "waiting";
+  }
+
   /** When the last deadline of those who wait is, by the monotonic clock. */
   get deadlineAtMs(): number {
     return Math.max(...Array.from(this.#joiners, ({ endsAtMs }) => endsAtMs));
@@ -114,7 +119,7 @@ export class ExecutionFlight {
     signal?.throwIfAborted();
     const endsAtMs = this.#runtime.monotonicMs() + deadlineMs;
     this.#deadlineMsMax = Math.max(this.#deadlineMsMax, deadlineMs);
-    if (this.#phase === "claiming" || this.#phase === "waiting") this.#endsAtMs = Math.max(this.#endsAtMs, endsAtMs);
+    if (!this.#hasBegun) this.#endsAtMs = Math.max(this.#endsAtMs, endsAtMs);
 
     const { promise: left, resolve: leave } = Promise.withResolvers<Leaving>();
     const joiner: Joiner = {
@@ -126,7 +131,11 @@ export class ExecutionFlight {
       waited: limits.waitMs <= 0,
     };
     this.#joiners.add(joiner);
-    const cancelTimer = this.#runtime.setTimer(deadlineMs, () => leave(this.#leaving()));
+    const cancelTimer = this.#runtime.setTimer(deadlineMs, () => {
+      // The last one ends a flight that has begun nothing: how that ends says what the store said.
+      if (this.#hasBegun || endsAtMs < this.#endsAtMs) leave(this.#leaving());
+      else this.#end.abort(nobodyWaits);
+    });
     const onAbort = (): void => leave(this.#leaving({ reason: signal?.reason }));
     signal?.addEventListener("abort", onAbort, { once: true });
     this.#landing ??= this.#land();
@@ -211,7 +220,7 @@ export class ExecutionFlight {
 
   /** With what a caller leaves that waits no longer. */
   #leaving(cancelled?: { readonly reason: unknown }, trouble?: unknown): Leaving {
-    if (this.#phase === "claiming" || this.#phase === "waiting") {
+    if (!this.#hasBegun) {
       if (cancelled !== undefined) return { kind: "error", error: cancelled.reason };
       return {
         kind: "error",

@@ -505,6 +505,26 @@ describe("execute: waiting for another's lease (E2.5, waitMs)", () => {
     }
   });
 
+  it("UNAVAILABLE and InProgressError say what the store last said", async () => {
+    for (const [fault, cause] of [
+      ["away", /injected: away/],
+      ["hangs", /no answer to a (create|read) (within|before)/],
+    ] as const) {
+      for (const prepare of [crashIn, async () => {}] as const) {
+        const on = bench();
+        await prepare(on, operationOf());
+        const call = on.start(operationOf(), { waitMs: 60_000, deadlineMs: 20_000 });
+        if (prepare === crashIn) await on.clock.advance(100);
+        on.memory.inject(fault, { times: Infinity });
+        const fresh = prepare === crashIn ? call : on.start(operationOf(), { deadlineMs: 20_000, key: "k2" });
+        const error = threw(await fresh.ends());
+        assert.ok(error instanceof Error && error.cause instanceof Error, `${fault}: no cause`);
+        assert.match(error.cause.message, cause);
+        await call.ends();
+      }
+    }
+  });
+
   it("a record that is refused each time is no tight loop", async () => {
     const on = bench();
     await crashIn(on, operationOf());
