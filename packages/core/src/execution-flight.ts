@@ -1,4 +1,3 @@
-import { checkSignal } from "./check-argument.ts";
 import { InProgressError, OutcomeUnknownError, type OperationFacts } from "./errors.ts";
 import type { ExecutionFacts } from "./result.ts";
 import type { Runtime } from "./runtime.ts";
@@ -105,7 +104,7 @@ export class ExecutionFlight {
   }
 
   /**
-   * Waits as one of the flight's callers.
+   * Waits as one of the flight's callers, whose signal has not aborted yet.
    *
    * @throws {InProgressError} when its `waitMs`, or its deadline, passes while another owner may be alive.
    * @throws {OutcomeUnknownError} when its deadline passes, or it cancels, after the effect began.
@@ -115,8 +114,6 @@ export class ExecutionFlight {
    */
   async join(limits: ExecutionLimits): Promise<{ readonly outcome: ExecutionOutcome; readonly first: boolean }> {
     const { signal, deadlineMs } = limits;
-    checkSignal(signal);
-    signal?.throwIfAborted();
     const endsAtMs = this.#runtime.monotonicMs() + deadlineMs;
     this.#deadlineMsMax = Math.max(this.#deadlineMsMax, deadlineMs);
     if (!this.#hasBegun) this.#endsAtMs = Math.max(this.#endsAtMs, endsAtMs);

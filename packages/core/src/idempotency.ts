@@ -1,5 +1,5 @@
 import { toJson } from "./canonical-json.ts";
-import { checkFunction, checkNames, checkObject } from "./check-argument.ts";
+import { checkFunction, checkNames, checkObject, checkSignal } from "./check-argument.ts";
 import type { ConditionalStore } from "./conditional-store.ts";
 import { InvalidArgumentError } from "./errors.ts";
 import { checkNotWithin, executeIn, replayOf } from "./execute.ts";
@@ -194,6 +194,9 @@ export class Idempotency {
     };
     const keyAge = this.#keyAge(definition, request, address.keyHash);
     checkNotWithin(this.store, address, inputHash);
+    // Before there is a flight, which would wait for ever for somebody to begin it.
+    checkSignal(limits.signal);
+    limits.signal?.throwIfAborted();
     const cached = this.#cache?.find(address.name, inputHash);
     const { outcome, first } =
       cached === undefined

@@ -324,6 +324,17 @@ describe("execute: one flight in a process (I1)", () => {
       assert.equal((await on.stored())["status"], "ready");
     });
   }
+
+  it("I1: a call whose signal has aborted already begins nothing, and leaves nothing to the next", async () => {
+    const on = bench();
+    const reason = new Error("hung up");
+    const operation = operationOf({ fingerprint: () => 1, run: (given) => given });
+    const call = { readFirst: true, signal: AbortSignal.abort(reason) };
+    assert.equal(threw(await on.execute(operation, call, "the first one's input")), reason);
+    assert.deepEqual(on.store.take(), []);
+    assert.equal(returned(await on.execute(operation, {}, "its own input")).value, "its own input");
+    assert.deepEqual(on.store.take(), ["create", "replace"], "and not the first one's options");
+  });
 });
 
 describe("execute: called from inside its own effect (I1)", () => {
