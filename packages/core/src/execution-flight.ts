@@ -190,13 +190,17 @@ export class ExecutionFlight {
 
   /** The effect has ended, and `unrecorded` is what it came to unless it can be recorded in time (rule E5). */
   settles(unrecorded: ExecutionOutcome | undefined): void {
+    if (this.#phase === "lost") return;
     if (this.#phase !== "settling") this.#endsAtMs = this.#runtime.monotonicMs() + this.#deadlineMsMax;
     this.#phase = "settling";
     this.#unrecorded = unrecorded;
   }
 
-  /** Another owner has the record, after this flight's effect began: only to be read, until the last caller has left. */
+  /**
+   * Another owner has the record: after this flight's effect began it is only to be read, until the last caller has left.
+   */
   loses(): void {
+    if (!this.#hasBegun) return;
     this.#phase = "lost";
     this.#unrecorded = undefined;
     this.#endsAtMs = this.deadlineAtMs;

@@ -20,6 +20,8 @@ export interface LeaseOptions {
   readonly leaseMs: number;
   /** From then on after `firstSentAtMs` the lease is not renewed, in milliseconds. */
   readonly maxRunMs: number;
+  /** Told once, as soon as another's record was found. */
+  readonly onLost: () => void;
 }
 
 /** How the settling write of an owner ended. */
@@ -204,6 +206,7 @@ export class Lease {
     this.#cancelTimer();
     this.#cancelProofTimer();
     this.#abort.abort(new Error("another process has taken the operation over: nothing more may be sent for it"));
+    this.#options.onLost();
     return false;
   }
 

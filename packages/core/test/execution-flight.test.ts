@@ -335,6 +335,32 @@ describe("execute: one flight in a process (I1)", () => {
     assert.equal(returned(await on.execute(operation, {}, "its own input")).value, "its own input");
     assert.deepEqual(on.store.take(), ["create", "replace"], "and not the first one's options");
   });
+
+  it("I1: a flight that lost ownership takes no new joiner while its run goes on", async () => {
+    const on = bench();
+    const effect = new Effect();
+    const operation = operationOf({ run: effect.run });
+    const call = on.start(operation);
+    await on.clock.advance(1_000);
+    // A person, or a process whose store's clock jumped, took it over.
+    await rewrite(on, { attempt: 2, takeover: true, write_id: "theirs" });
+    await on.clock.advance(10_000);
+    const [lost] = effect.runs;
+    assert.ok(lost?.context.signal.aborted, "the renewal noticed");
+    await rewrite(on, { lease_ms: 0 });
+    const joiner = on.start(operation);
+    await settle();
+    assert.equal(effect.runs.length, 2, "the new call takes over");
+    effect.last.finish("theirs");
+    assert.deepEqual(returned(await joiner.ends()).value, "theirs");
+    const ends = await call.ends();
+    assert.equal(
+      returned(ends).value,
+      "theirs",
+      "E5: the one that lost is told what was recorded, though its run hangs",
+    );
+    lost.fail(new Error("not this"));
+  });
 });
 
 describe("execute: called from inside its own effect (I1)", () => {
