@@ -303,6 +303,7 @@ class Attempt {
       leaseMs: operation.leaseMs,
       maxRunMs: operation.maxRunMs,
       onLost: () => this.#loses(),
+      onGivenUp: () => flight.givesUp(),
     });
     this.lease = lease;
     flight.onCancel = (reason) => lease.cancel(reason);

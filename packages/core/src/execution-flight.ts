@@ -62,6 +62,7 @@ export class ExecutionFlight {
   #deadlineMsMax = 0;
   #looks = 0;
   #taken = false;
+  #givenUp = false;
   #seen: SeenClaim | undefined;
   #facts: OperationFacts;
   #unrecorded: ExecutionOutcome | undefined;
@@ -88,9 +89,11 @@ export class ExecutionFlight {
     };
   }
 
-  /** Whether another call may still join: not once ownership was lost, for then this flight only reads. */
+  /**
+   * Whether another call may still join: not once ownership was lost, for then this flight only reads, nor when its run hangs.
+   */
   get isOpen(): boolean {
-    return this.#phase !== "lost" && !this.#end.signal.aborted;
+    return this.#phase !== "lost" && !this.#givenUp && !this.#end.signal.aborted;
   }
 
   /** Whether the effect, or the question whether it happened, was begun. */
@@ -205,6 +208,11 @@ export class ExecutionFlight {
     this.#unrecorded = undefined;
     this.#endsAtMs = this.deadlineAtMs;
     if (this.#joiners.size === 0) this.#end.abort(nobodyWaits);
+  }
+
+  /** The effect goes on longer than it may (`maxRunMs`): the next call may take it over, as any other process may. */
+  givesUp(): void {
+    this.#givenUp = true;
   }
 
   /** Never rejects. */

@@ -22,6 +22,8 @@ export interface LeaseOptions {
   readonly maxRunMs: number;
   /** Told once, as soon as another's record was found. */
   readonly onLost: () => void;
+  /** Told when the lease is over, and will not be renewed. */
+  readonly onGivenUp: () => void;
 }
 
 /** How the settling write of an owner ended. */
@@ -149,8 +151,12 @@ export class Lease {
     const renews = renewAtMs < firstSentAtMs + maxRunMs;
     const atMs = renews ? renewAtMs : this.#ownedUntilMs;
     this.#cancelTimer = runtime.setTimer(Math.max(0, atMs - runtime.monotonicMs()), () => {
-      if (renews) void this.#renew();
-      else this.#abortUnproved();
+      if (renews) {
+        void this.#renew();
+        return;
+      }
+      this.#abortUnproved();
+      this.#options.onGivenUp();
     });
   }
 

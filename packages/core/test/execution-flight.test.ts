@@ -361,6 +361,24 @@ describe("execute: one flight in a process (I1)", () => {
     );
     lost.fail(new Error("not this"));
   });
+
+  it("E3: a run that hangs past maxRunMs is not waited for by new calls for ever: they take over", async () => {
+    const on = bench();
+    const effect = new Effect();
+    const operation = operationOf({ run: effect.run, maxRunMs: 60_000 });
+    const hung = on.start(operation, { deadlineMs: 1_000 });
+    assert.ok(OutcomeUnknownError.is(threw(await hung.ends())));
+    await on.clock.advance(200_000);
+    assert.ok(effect.last.context.signal.aborted);
+    const next = on.start(operation);
+    await settle();
+    assert.equal(effect.runs.length, 2, "the lease is over, so another process would run it, and so does this one");
+    effect.last.finish("second");
+    assert.equal(returned(await next.ends()).value, "second");
+    effect.runs[0]?.finish("first, much later");
+    await settle();
+    assert.equal(returned(await on.execute(operation)).value, "second");
+  });
 });
 
 describe("execute: called from inside its own effect (I1)", () => {
