@@ -296,6 +296,18 @@ describe("execute: a run starts only while ownership is proved (E3)", () => {
     await on.clock.advance(1_000);
   });
 
+  it("E3: a claim that took longer than the lease is renewed first, and its run begins with a signal that has not aborted", async () => {
+    const { on, effect, call } = await slowClaim(LEASE_MS + 5_000);
+    assert.equal(effect.runs.length, 0);
+    await on.clock.advance(100);
+    assert.equal(effect.runs.length, 1);
+    assert.deepEqual(on.store.take(), ["create", "replace"]);
+    assert.equal(effect.last.context.signal.aborted, false);
+    effect.last.finish("done");
+    assert.equal(returned(await call.ends()).recorded, true);
+    await on.clock.advance(1_000);
+  });
+
   it("E3: a claim that was taken over before it was answered runs nothing, and its caller gets the other's result", async () => {
     const other = new Effect();
     const { on, effect, call } = await slowClaim(120_000, async (on) => {
@@ -317,6 +329,30 @@ describe("execute: a run starts only while ownership is proved (E3)", () => {
     assert.equal(effect.runs.length, 0);
     on.memory.heal();
     await on.clock.advance(1_000);
+  });
+
+  it("E3: a reconcile that outlasts a lease that could not be renewed is followed by a run that owns it again", async () => {
+    const on = bench();
+    await crashIn(on, operationOf());
+    await on.clock.advance(60_001);
+    const asked = new Effect();
+    const effect = new Effect();
+    const operation = operationOf({
+      run: effect.run,
+      recovery: { reconcile: (...given) => asked.run(...given).then(() => absent) },
+    });
+    const call = on.start(operation, { deadlineMs: 3_000_000 });
+    await settle();
+    on.memory.inject("away", { times: Infinity });
+    await on.clock.advance(LEASE_MS);
+    assert.ok(asked.last.context.signal.aborted, "reconcile is told");
+    on.memory.heal();
+    asked.last.finish();
+    await on.clock.advance(2_000);
+    assert.equal(effect.runs.length, 1);
+    assert.equal(effect.last.context.signal.aborted, false);
+    effect.last.finish("done");
+    assert.equal(returned(await call.ends()).recorded, true);
   });
 
   it("E3: a reconcile whose ownership was lost meanwhile is followed by no run, and the call gets what was recorded", async () => {
