@@ -296,15 +296,23 @@ export class Effect {
   }
 }
 
-/** Leaves the record as a process does that died in the middle of its run. Returns the operation's ID. */
+/** Each crash is another process's: two that drew the same IDs would take each other's writes for their own. */
+let crashes = 0;
+
+/** Leaves the record as a process does that died in the middle of its run or `reconcile`. Returns the operation's ID. */
 export async function crashIn(
   on: Bench,
   operation: OperationDefinition<unknown, unknown>,
   call: Partial<ExecuteRequest> = {},
 ): Promise<string> {
-  const other = processOf(on, 4242);
+  crashes += 1;
+  const other = processOf(on, 4242 + crashes);
   const effect = new Effect();
-  other.start({ ...operation, run: effect.run }, call);
+  const reconcile = (...given: Parameters<Effect["run"]>): Promise<never> =>
+    effect.run(...given).then(() => assert.fail("it died"));
+  const { recovery } = operation;
+  const dying = { ...operation, run: effect.run, recovery: typeof recovery === "string" ? recovery : { reconcile } };
+  other.start(dying, call);
   await settle();
   other.die();
   on.store.take();
