@@ -61,6 +61,7 @@ export class ExecutionFlight {
   #deadlineMsMax = 0;
   #looks = 0;
   #taken = false;
+  #landed = false;
   #seen: SeenClaim | undefined;
   #facts: OperationFacts;
   #unrecorded: ExecutionOutcome | undefined;
@@ -89,7 +90,7 @@ export class ExecutionFlight {
 
   /** Whether another call may still join: not once ownership was lost, for then this flight only reads. */
   get isOpen(): boolean {
-    return this.#phase !== "lost" && !this.#end.signal.aborted;
+    return this.#phase !== "lost" && !this.#landed && !this.#end.signal.aborted;
   }
 
   /** When the last deadline of those who wait is, by the monotonic clock. */
@@ -194,8 +195,7 @@ export class ExecutionFlight {
     } catch (error) {
       return error instanceof SessionEnded ? this.#leaving(undefined, error.trouble) : { kind: "error", error };
     } finally {
-      // What was left under way, such as a renewal's timer, ends with it.
-      this.#end.abort(nobodyWaits);
+      this.#landed = true;
     }
   }
 
@@ -213,6 +213,7 @@ export class ExecutionFlight {
   }
 
   #left(cancelled: { readonly reason: unknown } | undefined): void {
+    if (this.#landed) return;
     if (this.#phase === "running") {
       if (cancelled !== undefined) this.onCancel(cancelled.reason);
     } else if (this.#phase !== "settling") this.#end.abort(nobodyWaits);

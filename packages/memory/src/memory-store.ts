@@ -84,13 +84,13 @@ export class MemoryStore implements ConditionalStore {
 
   async create(name: string, bytes: Uint8Array, options: CallOptions = {}): Promise<WriteOutcome> {
     checkWrite(this.traits, name, bytes);
-    const copy = Uint8Array.from(bytes);
+    const copy = new Uint8Array(bytes);
     return this.#write("create", name, options, () => (this.#entries.has(name) ? refused : this.#put(name, copy)));
   }
 
   async replace(name: string, expected: Version, bytes: Uint8Array, options: CallOptions = {}): Promise<WriteOutcome> {
     checkWrite(this.traits, name, bytes);
-    const copy = Uint8Array.from(bytes);
+    const copy = new Uint8Array(bytes);
     return this.#write("replace", name, options, () =>
       this.#entries.get(name)?.version === expected ? this.#put(name, copy) : refused,
     );
@@ -103,7 +103,7 @@ export class MemoryStore implements ConditionalStore {
     if (fault === "hangs") await aborted(options.signal);
     if (fault !== undefined) throw this.#failure(fault);
     const entry = this.#entries.get(name);
-    return entry && { ...entry, bytes: Uint8Array.from(entry.bytes), readAt: this.#clock.now() };
+    return entry && { ...entry, bytes: new Uint8Array(entry.bytes), readAt: this.#clock.now() };
   }
 
   async remove(name: string, expected: Version, options: CallOptions = {}): Promise<RemoveOutcome> {
