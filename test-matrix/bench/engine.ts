@@ -12,9 +12,13 @@ import { randomUUID } from "node:crypto";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 
-import { IdempotencyConfig, makeIdempotent } from "@aws-lambda-powertools/idempotency";
-import { BasePersistenceLayer, IdempotencyRecord } from "@aws-lambda-powertools/idempotency/persistence";
-import { IdempotencyItemAlreadyExistsError, IdempotencyItemNotFoundError } from "@aws-lambda-powertools/idempotency";
+import {
+  IdempotencyConfig,
+  IdempotencyItemAlreadyExistsError,
+  IdempotencyItemNotFoundError,
+  makeIdempotent,
+} from "@aws-lambda-powertools/idempotency";
+import { BasePersistenceLayer, type IdempotencyRecord } from "@aws-lambda-powertools/idempotency/persistence";
 import { defineOperation, Idempotency } from "@firstwrite/core";
 import { MemoryStore } from "@firstwrite/memory";
 import { Idempotency as NodeIdempotency } from "@node-idempotency/core";

@@ -237,7 +237,7 @@ export class StoreSession {
       };
       try {
         send(abort.signal).then((answer) => {
-          if (end(answer === undefined ? "absent" : "kind" in answer ? answer.kind : "found")) resolve(answer);
+          if (end(outcomeOfAnswer(answer))) resolve(answer);
         }, failed);
       } catch (error) {
         // Thrown before there was a promise, by a store that does not keep its contract.
@@ -245,6 +245,15 @@ export class StoreSession {
       }
     });
   }
+}
+
+/** For the event. What is no answer of a store's is judged by whoever asked. */
+function outcomeOfAnswer(
+  answer: WriteOutcome | RemoveOutcome | StoredRecord | undefined,
+): FirstwriteEvents["firstwrite:store-request"]["outcome"] {
+  if (answer === undefined) return "absent";
+  if (typeof answer !== "object" || answer === null) return "failed";
+  return "kind" in answer ? answer.kind : "found";
 }
 
 class RequestGivenUp extends Error {}
