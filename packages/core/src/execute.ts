@@ -147,6 +147,7 @@ async function claim(session: StoreSession, execution: Execution, found: Found |
     const next = nextClaim(session, execution, found);
     switch (next.kind) {
       case "settled":
+        flight.claims(undefined);
         return next;
       case "wait":
         if (flight.waits({ operationId: next.found.record.operationId, leaseLeftMs: next.leaseLeftMs })) {
@@ -274,12 +275,16 @@ async function look(session: StoreSession, { address }: Execution): Promise<Foun
   return stored && { stored, record: decodeRecord(session.store.traits.name, address, stored) };
 }
 
+/** In place of what an effect came to, when another owner was found first. */
+const ownershipLost = Symbol("ownership lost");
+
 /** One attempt that this process owns, from its claim to its settling write. */
 class Attempt {
   readonly lease: Lease;
   readonly #execution: Execution;
   readonly #claimed: Extract<Claimed, { kind: "mine" }>;
   readonly #context: EffectContext;
+  readonly #lost = Promise.withResolvers<typeof ownershipLost>();
   /** This attempt's own `reconcile` found that no earlier one happened or can happen any more (rule E7). */
   #earlierAreShutOut = false;
 
@@ -297,6 +302,8 @@ class Attempt {
       firstSentAtMs: claimed.firstSentAtMs,
       leaseMs: operation.leaseMs,
       maxRunMs: operation.maxRunMs,
+      onLost: () => this.#loses(),
+      onGivenUp: () => flight.givesUp(),
     });
     this.lease = lease;
     flight.onCancel = (reason) => lease.cancel(reason);
@@ -337,12 +344,13 @@ class Attempt {
     absentIsFinal,
   }: Exclude<OperationDefinition<unknown, unknown>["recovery"], string>): Promise<ExecutionOutcome> {
     const { operation, input } = this.#execution;
-    let answer: Reconciled<unknown>;
+    let answer: Reconciled<unknown> | typeof ownershipLost;
     try {
       answer = await this.#inside(() => reconcile(operation.copyInput(input), this.#context));
     } catch (error) {
       return this.#recover(error);
     }
+    if (answer === ownershipLost) return this.#awaitOthers();
     if (answer === "absent") {
       this.#earlierAreShutOut = absentIsFinal === true;
       if (this.#isTooOld()) {
@@ -370,16 +378,21 @@ class Attempt {
     } catch (error) {
       return this.#fail(error);
     }
+    if (value === ownershipLost) return this.#awaitOthers();
     return this.#settleValue(value);
   }
 
-  async #inside<Result>(effect: () => Result | PromiseLike<Result>): Promise<Result> {
+  /** Not longer than ownership lasts: what an effect comes to after that is nobody's answer. */
+  async #inside<Result>(effect: () => Result | PromiseLike<Result>): Promise<Result | typeof ownershipLost> {
     const going: Going = { execution: this.#execution, ended: false };
-    try {
-      return await within.run([...(within.getStore() ?? []), going], effect);
-    } finally {
-      going.ended = true;
-    }
+    const ends = within.run([...(within.getStore() ?? []), going], async () => {
+      try {
+        return await effect();
+      } finally {
+        going.ended = true;
+      }
+    });
+    return Promise.race([ends, this.#lost.promise]);
   }
 
   async #settleValue(value: unknown): Promise<ExecutionOutcome> {
@@ -537,6 +550,7 @@ class Attempt {
     } catch (error) {
       if (!UnsupportedRecordError.is(error)) return this.#notRecorded(unrecorded, error);
       // Written by a later version, so by another owner.
+      this.#loses();
     }
     return this.#awaitOthers();
   }
@@ -553,11 +567,6 @@ class Attempt {
    */
   async #awaitOthers(): Promise<ExecutionOutcome> {
     const { flight, openSession, operation } = this.#execution;
-    publish("firstwrite:ownership-lost", () => ({
-      operation: operation.name,
-      ...factsOf(this.lease.record),
-      attempt: this.lease.record.attempt,
-    }));
     flight.loses();
     const session = openSession();
     const backoff = new Backoff(session.runtime);
@@ -578,6 +587,17 @@ class Attempt {
       }
       throw unknownOutcome(this.#facts(), undefined);
     }
+  }
+
+  #loses(): void {
+    const { flight, operation } = this.#execution;
+    publish("firstwrite:ownership-lost", () => ({
+      operation: operation.name,
+      ...this.#facts(),
+      attempt: this.lease.record.attempt,
+    }));
+    flight.loses();
+    this.#lost.resolve(ownershipLost);
   }
 
   /** By the store's time of the claim: a caller whose clock is behind, and a record that was pruned (rule E8). */

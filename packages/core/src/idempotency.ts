@@ -1,5 +1,5 @@
 import { canonicalJson } from "./canonical-json.ts";
-import { checkFunction, checkNames, checkObject } from "./check-argument.ts";
+import { checkFunction, checkNames, checkObject, checkSignal } from "./check-argument.ts";
 import type { ConditionalStore } from "./conditional-store.ts";
 import { copyOf } from "./copy-of.ts";
 import { InvalidArgumentError } from "./errors.ts";
@@ -185,13 +185,18 @@ export class Idempotency {
     const startedAtMs = this.runtime.monotonicMs();
     const address = recordAddress(this.#prefix, request.scope, request.key);
     const inputHash = inputHashOf(definition, input);
+    const deadlineMs = this.deadline(request.deadlineMs);
     const limits: ExecutionLimits = {
-      deadlineMs: this.deadline(request.deadlineMs),
-      waitMs: checkWaitMs(request.waitMs),
+      deadlineMs,
+      // No longer than a timer can wait.
+      waitMs: Math.min(checkWaitMs(request.waitMs), deadlineMs),
       signal: request.signal,
     };
     const keyAge = this.#keyAge(definition, request, address.keyHash);
     checkNotWithin(this.store, address, inputHash);
+    // Before there is a flight, which would wait for ever for somebody to begin it.
+    checkSignal(limits.signal);
+    limits.signal?.throwIfAborted();
     const cached = this.#cache?.find(address.name, inputHash);
     const { outcome, first } =
       cached === undefined
@@ -457,7 +462,7 @@ function inputHashOf<Input>(
 const EXECUTE_NAMES = ["scope", "key", "deadlineMs", "waitMs", "signal", "issuedAt", "readFirst"];
 
 function checkWaitMs(waitMs = 0): number {
-  if (waitMs >= 0) return waitMs;
+  if (typeof waitMs === "number" && waitMs >= 0) return waitMs;
   throw new InvalidArgumentError(`waitMs is ${String(waitMs)}: give milliseconds, 0 or more`);
 }
 

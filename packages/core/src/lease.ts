@@ -20,6 +20,10 @@ export interface LeaseOptions {
   readonly leaseMs: number;
   /** From then on after `firstSentAtMs` the lease is not renewed, in milliseconds. */
   readonly maxRunMs: number;
+  /** Told once, as soon as another's record was found. */
+  readonly onLost: () => void;
+  /** Told when the lease is over, and will not be renewed. */
+  readonly onGivenUp: () => void;
 }
 
 /** How the settling write of an owner ended. */
@@ -162,8 +166,12 @@ export class Lease {
     const renews = renewAtMs < firstSentAtMs + maxRunMs;
     const atMs = renews ? renewAtMs : this.#ownedUntilMs;
     this.#cancelTimer = runtime.setTimer(Math.max(0, atMs - runtime.monotonicMs()), () => {
-      if (renews) void this.#renew();
-      else this.#abortUnproved();
+      if (renews) {
+        void this.#renew();
+        return;
+      }
+      this.#abortUnproved();
+      this.#options.onGivenUp();
     });
   }
 
@@ -220,6 +228,7 @@ export class Lease {
     this.#cancelTimer();
     this.#cancelProofTimer();
     this.#abort.abort(new Error("another process has taken the operation over: nothing more may be sent for it"));
+    this.#options.onLost();
     return false;
   }
 
