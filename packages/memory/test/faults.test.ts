@@ -151,7 +151,7 @@ describe("MemoryStore's faults", () => {
     assert.equal(await answered(send("create")), "written");
   });
 
-  const wrong: readonly [title: string, call: readonly unknown[], message: RegExp][] = [
+  const wrong: readonly (readonly [title: string, call: readonly unknown[], message: RegExp])[] = [
     ["a fault there is not", ["lostreply"], /a fault cannot be "lostreply": it is lostRequest, lostReply, landsLate/],
     ["no fault", [], /a fault cannot be undefined/],
     ["a fault by the name of an object's own member", ["toString"], /a fault cannot be "toString"/],
