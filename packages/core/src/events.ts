@@ -78,6 +78,11 @@ const eventNames: Readonly<Record<EventName, true>> = {
   "firstwrite:store-request": true,
   "firstwrite:unknown-resolved": true,
   "firstwrite:reserved": true,
+  "firstwrite:executed": true,
+  "firstwrite:taken-over": true,
+  "firstwrite:ownership-lost": true,
+  "firstwrite:not-recorded": true,
+  "firstwrite:held": true,
   "firstwrite:conflict": true,
 };
 

@@ -235,10 +235,11 @@ export class StoreSession {
       const failed = (error: unknown): void => {
         if (end("failed")) reject(error);
       };
+      const answered = (answer: Answer): void => {
+        if (end(outcomeOfAnswer(answer))) resolve(answer);
+      };
       try {
-        send(abort.signal).then((answer) => {
-          if (end(outcomeOfAnswer(answer))) resolve(answer);
-        }, failed);
+        send(abort.signal).then(answered, failed);
       } catch (error) {
         // Thrown before there was a promise, by a store that does not keep its contract.
         failed(error);
