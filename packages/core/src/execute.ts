@@ -481,39 +481,32 @@ class Attempt {
     unrecorded: ExecutionOutcome,
     give: () => unknown = unrecorded.give,
   ): Promise<ExecutionOutcome> {
-    const { operation, openSession, remember } = this.#execution;
+    const { operation, flight, openSession, remember } = this.#execution;
     const { recordBytesMax } = openSession().store.traits;
-    const ready = (record: WritableRecord, result: RecordResult): WritableRecord => ({
-      ...record,
-      status: "ready",
-      leaseMs: undefined,
-      result,
-    });
-    const { byteLength } = encodeRecord(ready(this.lease.record, inline));
-    let result: RecordResult = inline;
-    if (byteLength > Math.min(operation.inlineBytesMax, recordBytesMax)) {
-      const bytes = resultBytes(inline);
-      if (bytes.byteLength > recordBytesMax) {
-        return this.#hold(
-          unrecorded,
-          `the result is ${bytes.byteLength} bytes long; the store takes ${recordBytesMax}`,
-        );
-      }
-      this.#execution.flight.settles(unrecorded);
-      try {
-        result = await this.#offload(inline, bytes);
-      } catch (error) {
-        return this.#notRecorded(unrecorded, error);
-      }
+    const settle = (result: RecordResult, bytesMax: number): Promise<ExecutionOutcome | undefined> =>
+      this.#settleWithin(
+        bytesMax,
+        unrecorded,
+        (record) => ({ ...record, status: "ready", leaseMs: undefined, result }),
+        (record, firstSentAtMs) => {
+          remember(record, 0, firstSentAtMs);
+          return { ...unrecorded, recorded: true, give };
+        },
+      );
+    const settled = await settle(inline, Math.min(operation.inlineBytesMax, recordBytesMax));
+    if (settled !== undefined) return settled;
+    const bytes = resultBytes(inline);
+    if (bytes.byteLength > recordBytesMax) {
+      return this.#hold(unrecorded, `the result is ${bytes.byteLength} bytes long; the store takes ${recordBytesMax}`);
     }
-    return this.#settle(
-      unrecorded,
-      (record) => ready(record, result),
-      (record, firstSentAtMs) => {
-        remember(record, 0, firstSentAtMs);
-        return { ...unrecorded, recorded: true, give };
-      },
-    );
+    flight.settles(unrecorded);
+    let offloaded: OffloadedResult;
+    try {
+      offloaded = await this.#offload(inline, bytes);
+    } catch (error) {
+      return this.#notRecorded(unrecorded, error);
+    }
+    return (await settle(offloaded, Infinity)) ?? unrecorded;
   }
 
   /** Rule E9: confirmed before the record points to it. The lease is renewed meanwhile. */
@@ -540,15 +533,25 @@ class Attempt {
     throw new StoreError("CORRUPT", session.store.traits.name, "the object of a large result is not what was written");
   }
 
-  /** Rule E5. `unrecorded`: what the callers get when it cannot be recorded in time. */
+  /** Rule E5. `unrecorded`: what the callers get when it cannot be recorded in time, or is not a result. */
   async #settle(
     unrecorded: ExecutionOutcome,
     make: (record: WritableRecord) => WritableRecord,
-    settled: (record: WritableRecord, firstSentAtMs: number) => ExecutionOutcome = () => unrecorded,
   ): Promise<ExecutionOutcome> {
+    return (await this.#settleWithin(Infinity, unrecorded, make, () => unrecorded)) ?? unrecorded;
+  }
+
+  /** `undefined`: the record would be larger than `bytesMax`, and nothing was written. */
+  async #settleWithin(
+    bytesMax: number,
+    unrecorded: ExecutionOutcome,
+    make: (record: WritableRecord) => WritableRecord,
+    settled: (record: WritableRecord, firstSentAtMs: number) => ExecutionOutcome,
+  ): Promise<ExecutionOutcome | undefined> {
     this.#execution.flight.settles(unrecorded);
     try {
-      const settlement = await this.lease.settle(make);
+      const settlement = await this.lease.settle(make, bytesMax);
+      if (settlement.kind === "tooLarge") return undefined;
       if (settlement.kind === "written") return settled(settlement.record, settlement.firstSentAtMs);
     } catch (error) {
       if (!UnsupportedRecordError.is(error)) return this.#notRecorded(unrecorded, error);

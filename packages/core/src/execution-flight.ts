@@ -62,6 +62,7 @@ export class ExecutionFlight {
   #deadlineMsMax = 0;
   #looks = 0;
   #taken = false;
+  #landed = false;
   #givenUp = false;
   #seen: SeenClaim | undefined;
   #facts: OperationFacts;
@@ -93,7 +94,7 @@ export class ExecutionFlight {
    * Whether another call may still join: not once ownership was lost, for then this flight only reads, nor when its run hangs.
    */
   get isOpen(): boolean {
-    return this.#phase !== "lost" && !this.#givenUp && !this.#end.signal.aborted;
+    return this.#phase !== "lost" && !this.#landed && !this.#givenUp && !this.#end.signal.aborted;
   }
 
   /** Whether the effect, or the question whether it happened, was begun. */
@@ -222,8 +223,7 @@ export class ExecutionFlight {
     } catch (error) {
       return error instanceof SessionEnded ? this.#leaving(undefined, error.trouble) : { kind: "error", error };
     } finally {
-      // What was left under way, such as a renewal's timer, ends with it.
-      this.#end.abort(nobodyWaits);
+      this.#landed = true;
     }
   }
 
@@ -241,6 +241,7 @@ export class ExecutionFlight {
   }
 
   #left(cancelled: { readonly reason: unknown } | undefined): void {
+    if (this.#landed) return;
     if (this.#phase === "running") {
       if (cancelled !== undefined) this.onCancel(cancelled.reason);
     } else if (this.#phase !== "settling") this.#end.abort(nobodyWaits);

@@ -30,7 +30,14 @@ export interface LeaseOptions {
 export type Settlement =
   | { readonly kind: "written"; readonly record: WritableRecord; readonly firstSentAtMs: number }
   /** Another's record is there: nothing more may be written. */
-  | { readonly kind: "lost" };
+  | { readonly kind: "lost" }
+  /** The record would be larger than asked for. Nothing was sent, and the lease goes on. */
+  | { readonly kind: "tooLarge" };
+
+interface EncodedRecord {
+  readonly record: WritableRecord;
+  readonly bytes: Uint8Array;
+}
 
 /**
  * One attempt's ownership of a record (rules E3 and E5): from the claim to the settling write the lease is renewed when a
@@ -120,23 +127,31 @@ export class Lease {
   }
 
   /**
-   * The settling write: what `make` makes of the attempt's record, at the version held. Ends the renewing.
+   * The settling write: what `make` makes of the attempt's record, at the version held. Ends the renewing, unless the
+   * record is larger than `bytesMax`.
    *
    * @throws {SessionEnded} when it could not be found out before the session ended: it may be written now, later or never.
    * @throws {StoreError} that no retry can mend, and what a record that cannot be read throws.
    */
-  async settle(make: (record: WritableRecord) => WritableRecord): Promise<Settlement> {
+  async settle(make: (record: WritableRecord) => WritableRecord, bytesMax: number = Infinity): Promise<Settlement> {
+    const next = (): EncodedRecord => {
+      const record = make({ ...this.#record, ...stamp(this.#options.runtime, this.#record.ttlMs) });
+      return { record, bytes: encodeRecord(record) };
+    };
+    let write = next();
+    if (write.bytes.byteLength > bytesMax) return { kind: "tooLarge" };
     await this.stop();
     const session = this.#options.openSession();
     const backoff = new Backoff(this.#options.runtime);
     while (!this.#lost) {
-      const record = make({ ...this.#record, ...stamp(this.#options.runtime, this.#record.ttlMs) });
+      const { record } = write;
       const firstSentAtMs = this.#options.runtime.monotonicMs();
       this.#settlingIds.add(record.writeId);
-      const settled = await this.#write(session, record, this.#settlingIds);
+      const settled = await this.#write(session, write, this.#settlingIds);
       if (settled.kind === "mine") return { kind: "written", record, firstSentAtMs };
       if (!this.#goOnFrom(settled)) break;
       await session.pause(backoff);
+      write = next();
     }
     return { kind: "lost" };
   }
@@ -191,7 +206,8 @@ export class Lease {
         const record: WritableRecord = { ...this.#record, ...stamp(runtime, this.#record.ttlMs) };
         const firstSentAtMs = runtime.monotonicMs();
         this.#leaseIds.add(record.writeId);
-        const settled = await this.#write(session, record, new Set([record.writeId]));
+        const bytes = encodeRecord(record);
+        const settled = await this.#write(session, { record, bytes }, new Set([record.writeId]));
         if (settled.kind === "mine") {
           this.#record = record;
           this.#version = settled.version;
@@ -226,13 +242,13 @@ export class Lease {
 
   #write(
     session: StoreSession,
-    record: WritableRecord,
+    { bytes }: EncodedRecord,
     ours: ReadonlySet<string>,
   ): Promise<SettledWrite<IdempotencyRecord>> {
     return settleWrite(session, {
       name: this.address.name,
       expected: this.#version,
-      bytes: encodeRecord(record),
+      bytes,
       inspect: (stored) => {
         const seen = decodeRecord(session.store.traits.name, this.address, stored);
         return { ours: seen.writeId !== undefined && ours.has(seen.writeId), seen };

@@ -1,5 +1,6 @@
 import { checkFunction, checkNames, checkObject } from "./check-argument.ts";
 import { InvalidArgumentError } from "./errors.ts";
+import { copyOf } from "./copy-of.ts";
 import type { JsonObject } from "./canonical-json.ts";
 import { checkRetention, type Retention } from "./retention.ts";
 
@@ -167,7 +168,7 @@ export function defineOperation<Input, Value>(
     inlineBytesMax = 262_144,
     serializeError = () => ({}),
     deserializeError,
-    copyInput = structuredClone,
+    copyInput = copyOf,
   } = options;
   checkOperationName(name);
   checkFunction(run, "run, the effect,");

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { channel } from "node:diagnostics_channel";
 import { inspect } from "node:util";
-import { onEvent, sha256, type EventName, type FirstwriteEvents } from "@firstwrite/core";
+import { InvalidArgumentError, onEvent, sha256, type EventName, type FirstwriteEvents } from "@firstwrite/core";
 import { assign, bench, bytesOf, byOperationId, ending, input, request, returned, threw, type Bench } from "./setup.ts";
 
 const names: readonly EventName[] = [
@@ -90,6 +90,22 @@ describe("events", () => {
     returned(await bench().reserve());
     assert.deepEqual(heard, []);
     assert.ok(names.every((name) => !channel(name).hasSubscribers));
+  });
+
+  for (const name of ["firstwrite:reserve", "reserved", "", "toString", undefined, Symbol("firstwrite:reserved")]) {
+    it(`a name that is none of ours is refused, and the names there are listed: ${String(name)}`, () => {
+      assert.throws(
+        () => Reflect.apply(onEvent, undefined, [name, () => {}]),
+        (error) => InvalidArgumentError.is(error) && names.every((known) => error.message.includes(known)),
+      );
+    });
+  }
+
+  it("a listener that is no function is refused when it is given, not when the first event comes", () => {
+    for (const name of names) {
+      assert.throws(() => Reflect.apply(onEvent, undefined, [name, "listener"]), InvalidArgumentError.is);
+      assert.equal(channel(name).hasSubscribers, false);
+    }
   });
 });
 
