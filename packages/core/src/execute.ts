@@ -504,7 +504,7 @@ class Attempt {
     try {
       offloaded = await this.#offload(inline, bytes);
     } catch (error) {
-      return this.#notRecorded(unrecorded, error);
+      return this.lease.lost ? this.#awaitOthers() : this.#notRecorded(unrecorded, error);
     }
     return (await settle(offloaded, Infinity)) ?? unrecorded;
   }

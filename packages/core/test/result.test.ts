@@ -351,6 +351,26 @@ describe("execute: large results (E9)", () => {
     assert.equal((await on.stored())["status"], "ready");
   });
 
+  it("E5: ownership that is lost during the upload: the call gets what is recorded, never its own value", async () => {
+    for (const fault of [undefined, "away", "denied"] as const) {
+      const on = bench({ requestTimeoutMs: 100_000 });
+      const effect = new Effect();
+      on.store.travel = async (_, name) => (name.endsWith(".result") ? sleep(on.clock, 20_000) : undefined);
+      if (fault !== undefined) on.memory.inject(fault, { name: /\.result$/, times: Infinity });
+      const call = on.start(operationOf({ run: effect.run }), { deadlineMs: 40_000 });
+      await settle();
+      effect.last.finish(large);
+      await on.clock.advance(5_000);
+      await rewrite(on, { attempt: 2, takeover: true, write_id: "theirs" });
+      const end = await call.ends();
+      assert.equal(end.kind, "threw", "not its own value");
+      on.memory.heal();
+      await on.clock.advance(60_000);
+      const { status, attempt } = await on.stored();
+      assert.deepEqual([status, attempt], ["creating", 2]);
+    }
+  });
+
   it("E9: a replay whose object cannot be read by the deadline is UNAVAILABLE, and not gone", async () => {
     const on = bench();
     returned(await on.execute(operationOf({ run: () => large })));
