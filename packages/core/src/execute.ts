@@ -286,6 +286,7 @@ class Attempt {
   readonly #lost = Promise.withResolvers<typeof ownershipLost>();
   /** This attempt's own `reconcile` found that no earlier one happened or can happen any more (rule E7). */
   #earlierAreShutOut = false;
+  #toldUnrecorded = false;
 
   constructor(execution: Execution, claimed: Extract<Claimed, { kind: "mine" }>) {
     const { operation, address, flight, openSession } = execution;
@@ -638,7 +639,10 @@ class Attempt {
     throw error;
   }
 
+  /** Once: what could not even be held was told as the store's failure. */
   #publishUnrecorded(reason: "store" | "not recordable", cause: unknown): void {
+    if (this.#toldUnrecorded) return;
+    this.#toldUnrecorded = true;
     publish("firstwrite:not-recorded", () => ({
       operation: this.#execution.operation.name,
       ...this.#facts(),
