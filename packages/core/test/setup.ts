@@ -211,23 +211,32 @@ export interface Process {
   readonly execute: Bench["execute"];
   /** From now on nothing it sends arrives, nothing is answered, and no timer of it fires. */
   readonly die: () => void;
+  /** Until it thaws no answer reaches it and no timer of it fires; its clocks go on. */
+  readonly freeze: () => () => void;
 }
 
 export function processOf(on: Bench, seed: number, options: Partial<IdempotencyOptions> = {}): Process {
   const { clock } = on;
   const { store = on.store, runtime: like = clockLike(clock, seed), ...rest } = options;
   let alive = true;
+  let thawed: Promise<void> | undefined;
   const timers = new Set<() => void>();
   const runtime: Runtime = {
     ...like,
     setTimer(ms, fire) {
       if (!alive) return () => {};
+      let cancelled = false;
+      const due = (): void => {
+        if (alive && !cancelled) fire();
+      };
       const cancel = like.setTimer(ms, () => {
         timers.delete(cancel);
-        fire();
+        if (thawed === undefined) due();
+        else void thawed.then(due);
       });
       timers.add(cancel);
       return () => {
+        cancelled = true;
         timers.delete(cancel);
         cancel();
       };
@@ -237,6 +246,7 @@ export function processOf(on: Bench, seed: number, options: Partial<IdempotencyO
     const never = new Promise<never>(() => {});
     if (!alive) return never;
     const answer = await request();
+    await thawed;
     return alive ? answer : never;
   };
   const idempotency = new Idempotency({
@@ -258,6 +268,15 @@ export function processOf(on: Bench, seed: number, options: Partial<IdempotencyO
     die() {
       alive = false;
       for (const cancel of timers) cancel();
+      timers.clear();
+    },
+    freeze() {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      thawed = promise;
+      return () => {
+        thawed = undefined;
+        resolve();
+      };
     },
   };
 }
