@@ -283,10 +283,10 @@ class Attempt {
   readonly lease: Lease;
   readonly #execution: Execution;
   readonly #claimed: Extract<Claimed, { kind: "mine" }>;
-  readonly #context: EffectContext;
   readonly #lost = Promise.withResolvers<typeof ownershipLost>();
   /** This attempt's own `reconcile` found that no earlier one happened or can happen any more (rule E7). */
   #earlierAreShutOut = false;
+  #toldUnrecorded = false;
 
   constructor(execution: Execution, claimed: Extract<Claimed, { kind: "mine" }>) {
     const { operation, address, flight, openSession } = execution;
@@ -307,14 +307,6 @@ class Attempt {
     });
     this.lease = lease;
     flight.onCancel = (reason) => lease.cancel(reason);
-    this.#context = {
-      operationId: claimed.record.operationId,
-      attempt: claimed.record.attempt,
-      signal: lease.signal,
-      get remainingMs() {
-        return Math.max(0, flight.deadlineAtMs - runtime.monotonicMs());
-      },
-    };
   }
 
   /** `undefined`: ownership was lost before anything began. */
@@ -346,7 +338,7 @@ class Attempt {
     const { operation, input } = this.#execution;
     let answer: Reconciled<unknown> | typeof ownershipLost;
     try {
-      answer = await this.#inside(() => reconcile(operation.copyInput(input), this.#context));
+      answer = await this.#inside(() => reconcile(operation.copyInput(input), this.#begin()));
     } catch (error) {
       return this.#recover(error);
     }
@@ -374,12 +366,27 @@ class Attempt {
     const { operation, input } = this.#execution;
     let value: unknown;
     try {
-      value = await this.#inside(() => operation.run(input, this.#context));
+      value = await this.#inside(() => operation.run(input, this.#begin()));
     } catch (error) {
       return this.#fail(error);
     }
     if (value === ownershipLost) return this.#awaitOthers();
     return this.#settleValue(value);
+  }
+
+  /** What an effect that begins now is told. */
+  #begin(): EffectContext {
+    const { flight, openSession } = this.#execution;
+    const { runtime } = openSession();
+    const { operationId, attempt } = this.#claimed.record;
+    return {
+      operationId,
+      attempt,
+      signal: this.lease.begin(),
+      get remainingMs() {
+        return Math.max(0, flight.deadlineAtMs - runtime.monotonicMs());
+      },
+    };
   }
 
   /** Not longer than ownership lasts: what an effect comes to after that is nobody's answer. */
@@ -498,7 +505,7 @@ class Attempt {
     try {
       offloaded = await this.#offload(inline, bytes);
     } catch (error) {
-      return this.#notRecorded(unrecorded, error);
+      return this.lease.lost ? this.#awaitOthers() : this.#notRecorded(unrecorded, error);
     }
     return (await settle(offloaded, Infinity)) ?? unrecorded;
   }
@@ -507,7 +514,7 @@ class Attempt {
   async #offload({ kind: of, encoding }: InlineResult, bytes: Uint8Array): Promise<OffloadedResult> {
     const { address, openSession } = this.#execution;
     const session = openSession();
-    const { operationId, attempt } = this.#context;
+    const { operationId, attempt } = this.#claimed.record;
     const random = Buffer.from(session.runtime.randomBytes(8)).toString("hex");
     const object = `${address.name.replace(/\.json$/, "")}.${operationId}.${attempt}.${random}.result`;
     const offloaded: OffloadedResult = {
@@ -574,7 +581,7 @@ class Attempt {
       let found: Found | undefined;
       try {
         found = await look(session, this.#execution);
-        if (found?.record.operationId === this.#context.operationId) {
+        if (found?.record.operationId === this.#claimed.record.operationId) {
           const { status, result } = found.record;
           if (status === "ready" && result !== undefined) return await replay(session, this.#execution, found, result);
           if (status === "held") throw held(operation.name, found.record);
@@ -624,7 +631,7 @@ class Attempt {
   }
 
   #unrecorded(): Pick<ExecutionOutcome, "operationId" | "replayed" | "recorded"> {
-    return { operationId: this.#context.operationId, replayed: false, recorded: false };
+    return { operationId: this.#claimed.record.operationId, replayed: false, recorded: false };
   }
 
   #rethrow(error: unknown, recorded: boolean): never {
@@ -632,7 +639,10 @@ class Attempt {
     throw error;
   }
 
+  /** Once: what could not even be held was told as the store's failure. */
   #publishUnrecorded(reason: "store" | "not recordable", cause: unknown): void {
+    if (this.#toldUnrecorded) return;
+    this.#toldUnrecorded = true;
     publish("firstwrite:not-recorded", () => ({
       operation: this.#execution.operation.name,
       ...this.#facts(),

@@ -219,6 +219,8 @@ export class ExecutionFlight {
   /** Never rejects. */
   async #land(): Promise<Leaving> {
     try {
+      // Calls made at once have all joined before the first look is sent, which then is new to each of them.
+      await Promise.resolve();
       return { kind: "landed", outcome: await this.#fly() };
     } catch (error) {
       return error instanceof SessionEnded ? this.#leaving(undefined, error.trouble) : { kind: "error", error };

@@ -46,7 +46,9 @@ interface EncodedRecord {
 export class Lease {
   readonly address: RecordAddress;
   readonly #options: LeaseOptions;
-  readonly #abort = new AbortController();
+  /** Of the effect that began last. */
+  #abort = new AbortController();
+  #cancelled: { readonly reason: unknown } | undefined;
   /** What this attempt wrote to live by. */
   readonly #leaseIds = new Set<string>();
   /** What it wrote to settle. */
@@ -74,8 +76,13 @@ export class Lease {
     return this.#record;
   }
 
-  /** Aborts when ownership is lost, or can no longer be proved, or by {@link cancel}. */
-  get signal(): AbortSignal {
+  /**
+   * The signal of an effect that begins now, while ownership is proved: aborts when it is lost, or can no longer be proved, or
+   * by {@link cancel}. What a lease went through before is not this effect's.
+   */
+  begin(): AbortSignal {
+    this.#abort = new AbortController();
+    if (this.#cancelled !== undefined) this.#abort.abort(this.#cancelled.reason);
     return this.#abort.signal;
   }
 
@@ -109,13 +116,14 @@ export class Lease {
 
   /** Aborts the effect's signal, as its last caller asked. The lease goes on: the effect may have started. */
   cancel(reason: unknown): void {
+    this.#cancelled = { reason };
     this.#abort.abort(reason);
   }
 
   /** Has the effect's signal aborted, or should it have by the clock? */
   isOver(): boolean {
     if (!this.isProved()) this.#abortUnproved();
-    return this.signal.aborted;
+    return this.#abort.signal.aborted;
   }
 
   /**

@@ -180,19 +180,21 @@ export function defineOperation<Input, Value>(
     if (typeof value !== "boolean") throw new InvalidArgumentError(`${member} must be true or false`);
   }
   const recovery = checkRecovery(options.recovery);
-  if (!(leaseMs >= LEASE_MS_MIN && leaseMs <= HOUR_MS)) {
+  if (!isLeaseMs(leaseMs)) {
     throw new InvalidArgumentError(
-      `leaseMs is ${String(leaseMs)}: give ${LEASE_MS_MIN} to ${HOUR_MS} milliseconds; it is renewed while run goes on`,
+      `leaseMs is ${String(leaseMs)}: give ${LEASE_MS_MIN} to ${HOUR_MS} whole milliseconds; it is renewed while run goes on`,
     );
   }
-  if (recoverAfterMs !== 0 && !(recoverAfterMs >= LEASE_MS_MIN && recoverAfterMs <= HOUR_MS)) {
+  if (recoverAfterMs !== 0 && !isLeaseMs(recoverAfterMs)) {
     throw new InvalidArgumentError(
-      `recoverAfterMs is ${String(recoverAfterMs)}: give ${LEASE_MS_MIN} to ${HOUR_MS} milliseconds, the longest a request ` +
+      `recoverAfterMs is ${String(recoverAfterMs)}: give ${LEASE_MS_MIN} to ${HOUR_MS} whole milliseconds, the longest a request ` +
         "of run can stay in flight; or 0 where the ledger is unique on the operation ID or fenced by the attempt",
     );
   }
-  if (!(maxRunMs >= leaseMs && maxRunMs < Infinity)) {
-    throw new InvalidArgumentError(`maxRunMs is ${String(maxRunMs)}: give milliseconds, at least leaseMs (${leaseMs})`);
+  if (!(Number.isSafeInteger(maxRunMs) && maxRunMs >= leaseMs)) {
+    throw new InvalidArgumentError(
+      `maxRunMs is ${String(maxRunMs)}: give whole milliseconds, at least leaseMs (${leaseMs})`,
+    );
   }
   if (!(Number.isSafeInteger(inlineBytesMax) && inlineBytesMax >= 0)) {
     throw new InvalidArgumentError(`inlineBytesMax is ${String(inlineBytesMax)}: give whole bytes, 0 or more`);
@@ -214,6 +216,11 @@ export function defineOperation<Input, Value>(
     deserializeError,
     copyInput,
   });
+}
+
+/** Whole, because the record holds it as a count: one with a fraction could be read by nobody. */
+function isLeaseMs(ms: number): boolean {
+  return Number.isSafeInteger(ms) && ms >= LEASE_MS_MIN && ms <= HOUR_MS;
 }
 
 /** @throws {InvalidArgumentError} */

@@ -4,6 +4,7 @@ import {
   defineOperation,
   defineReservation,
   Idempotency,
+  onEvent,
   StoreError,
   toVersion,
   type CallOptions,
@@ -11,8 +12,10 @@ import {
   type Claim,
   type ConditionalStore,
   type EffectContext,
+  type EventName,
   type ExecuteRequest,
   type Executed,
+  type FirstwriteEvents,
   type IdempotencyOptions,
   type Json,
   type OperationDefinition,
@@ -296,15 +299,23 @@ export class Effect {
   }
 }
 
-/** Leaves the record as a process does that died in the middle of its run. Returns the operation's ID. */
+/** Each crash is another process's: two that drew the same IDs would take each other's writes for their own. */
+let crashes = 0;
+
+/** Leaves the record as a process does that died in the middle of its run or `reconcile`. Returns the operation's ID. */
 export async function crashIn(
   on: Bench,
   operation: OperationDefinition<unknown, unknown>,
   call: Partial<ExecuteRequest> = {},
 ): Promise<string> {
-  const other = processOf(on, 4242);
+  crashes += 1;
+  const other = processOf(on, 4242 + crashes);
   const effect = new Effect();
-  other.start({ ...operation, run: effect.run }, call);
+  const reconcile = (...given: Parameters<Effect["run"]>): Promise<never> =>
+    effect.run(...given).then(() => assert.fail("it died"));
+  const { recovery } = operation;
+  const dying = { ...operation, run: effect.run, recovery: typeof recovery === "string" ? recovery : { reconcile } };
+  other.start(dying, call);
   await settle();
   other.die();
   on.store.take();
@@ -384,6 +395,34 @@ export function bytesOf(json: unknown): Uint8Array {
 
 export function storedAs(json: unknown, times: { modifiedAt?: number; readAt?: number } = {}): StoredRecord {
   return { bytes: bytesOf(json), version: toVersion("v1"), modifiedAt: 0, readAt: 0, ...times };
+}
+
+export const eventNames: readonly EventName[] = [
+  "firstwrite:store-request",
+  "firstwrite:unknown-resolved",
+  "firstwrite:reserved",
+  "firstwrite:executed",
+  "firstwrite:taken-over",
+  "firstwrite:ownership-lost",
+  "firstwrite:not-recorded",
+  "firstwrite:held",
+  "firstwrite:conflict",
+];
+
+type Heard = [EventName, FirstwriteEvents[EventName]];
+
+/** Everything that is emitted until `stop`. */
+export function listen(): { readonly heard: Heard[]; readonly stop: () => void } {
+  const heard: Heard[] = [];
+  const stops = eventNames.map((name) => onEvent(name, (message) => heard.push([name, message])));
+  return { heard, stop: () => stops.forEach((stop) => stop()) };
+}
+
+export async function heardDuring(run: () => Promise<unknown>): Promise<Heard[]> {
+  const { heard, stop } = listen();
+  await run();
+  stop();
+  return heard;
 }
 
 /** Calls as JavaScript does, past the types. */
