@@ -365,6 +365,13 @@ export function watch<Value>(clock: VirtualClock, call: Promise<Value>): Started
   };
 }
 
+/** Lets time pass until all of them have ended. */
+export async function allEnd<Value>(calls: readonly Started<Value>[]): Promise<Ending<Value>[]> {
+  const ends: Ending<Value>[] = [];
+  for (const call of calls) ends.push(await call.ends());
+  return ends;
+}
+
 /** Lets time pass until the call ends. */
 export function ending<Value>(clock: VirtualClock, call: Promise<Value>): Promise<Ending<Value>> {
   return watch(clock, call).ends();
