@@ -101,7 +101,7 @@ export interface OperationOptions<Input, Value> {
   /** What of a failure is recorded beside its name, message and code: JSON. By default nothing; never its stack. */
   readonly serializeError?: (error: unknown) => Readonly<Record<string, unknown>>;
   /** Makes what is thrown to a retry of a recorded failure. By default an `Error` with its members. */
-  readonly deserializeError?: (failure: RecordedFailure) => unknown;
+  readonly deserializeError?: ((failure: RecordedFailure) => unknown) | undefined;
   /** Copies the input, so that the caller cannot change it under `run`. By default `structuredClone`. */
   readonly copyInput?: (input: Input) => Input;
 }
