@@ -352,7 +352,9 @@ async function holds(scenario: Scenario): Promise<void> {
     assert.equal(after.version, before.version, "4: and is not written again");
   }
   assert.equal(last["status"], "ready", "6: as soon as anyone retries it is decided");
-  const row = ledger.rows.get(String(last["operation_id"]));
+  const { operation_id: operationId } = last;
+  assert.ok(typeof operationId === "string");
+  const row = ledger.rows.get(operationId);
   assert.ok(ledger.rows.size <= 1, "6: one row at most");
   if (end.kind === "returned") assert.equal(returned(end).value, row, "6: a value has its row");
   else {
