@@ -361,7 +361,7 @@ export interface Started<Value = Executed<unknown>> {
   readonly ends: () => Promise<Ending<Value>>;
 }
 
-export function watch<Value>(clock: VirtualClock, call: Promise<Value>): Started<Value> {
+function watch<Value>(clock: VirtualClock, call: Promise<Value>): Started<Value> {
   const startedAt = clock.monotonicMs();
   const state: { end?: Ending<Value> } = {};
   const watched = call.then(
