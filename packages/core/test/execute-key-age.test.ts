@@ -49,6 +49,15 @@ describe("execute: a key that is too old begins no second effect (E8)", () => {
     assert.deepEqual(on.store.take(), []);
   });
 
+  it("E8: by the store's time, too, once any answer has told it: refused before any request", async () => {
+    const on = bench();
+    const late = behind(on, days(20));
+    returned(await late.execute(operation(), { key: "k2" }));
+    on.store.take();
+    assert.ok(KeyTooOldError.is(threw(await late.execute(never, { issuedAt: start - 5 * DAY_MS }))));
+    assert.deepEqual(on.store.take(), []);
+  });
+
   it("E8: against readAt, before a stale record is overwritten", async () => {
     const on = bench();
     returned(await on.execute(operation(), { issuedAt: start }));

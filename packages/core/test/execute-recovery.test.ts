@@ -357,7 +357,12 @@ describe("execute: an effect that throws (E7)", () => {
       const on = bench();
       const effect = new Effect();
       const abort = aborter();
-      const operation = operationOf({ onError: () => assert.fail("asked"), run: effect.run });
+      let asked = 0;
+      const onError = (): ErrorMeaning => {
+        asked += 1;
+        return "replay";
+      };
+      const operation = operationOf({ onError, run: effect.run });
       const call = on.start(operation, { signal: abort.signal, deadlineMs: 100_000 });
       await settle();
       if (why === "cancelled") {
@@ -373,6 +378,7 @@ describe("execute: an effect that throws (E7)", () => {
       await call.ends();
       await settle();
       assert.deepEqual(await recordOf(on), ["creating", 1, 30_000], why);
+      assert.equal(asked, 0);
     }
   });
 
@@ -389,7 +395,7 @@ describe("execute: an effect that throws (E7)", () => {
       },
     });
     const operation = operationOf({
-      onError: (): ErrorMeaning => assert.fail("asked"),
+      onError: () => "replay",
       run() {
         frozenMs = 31_000;
         throw failure;

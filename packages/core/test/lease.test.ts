@@ -3,6 +3,7 @@ import { InProgressError, onEvent, OutcomeUnknownError, type Reconciled } from "
 import { settle, type Fault } from "@firstwrite/memory";
 import {
   bench,
+  clockLike,
   crashIn,
   Effect,
   leavesNothing,
@@ -219,6 +220,21 @@ describe("execute: the lease (E3)", () => {
     await ends({ on, run: effect.last, runs: effect.runs, call });
   });
 
+  it("E3: a renewal is counted from before its sending, too", async () => {
+    const at = await running();
+    const { on, run } = at;
+    on.store.travelBack = () => sleep(on.clock, 4_000);
+    await on.clock.advance(THIRD_MS + 4_000);
+    on.store.travelBack = undefined;
+    on.memory.inject("away", { times: Infinity });
+    await on.clock.advance(LEASE_MS - 4_001);
+    assert.equal(run.context.signal.aborted, false);
+    await on.clock.advance(1);
+    assert.equal(run.context.signal.aborted, true);
+    on.memory.heal();
+    await ends(at);
+  });
+
   it("E3: and from the first sending, where the same bytes were sent again", async () => {
     const on = bench();
     // The first copy's answer is lost after 8 seconds; it had landed at once.
@@ -346,8 +362,10 @@ describe("execute: a run starts only while ownership is proved (E3)", () => {
     on.memory.inject("away", { times: Infinity });
     await on.clock.advance(LEASE_MS);
     assert.ok(asked.last.context.signal.aborted, "reconcile is told");
-    on.memory.heal();
     asked.last.finish();
+    await on.clock.advance(5_000);
+    assert.equal(effect.runs.length, 0, "not while it is not known whose it is");
+    on.memory.heal();
     await on.clock.advance(2_000);
     assert.equal(effect.runs.length, 1);
     assert.equal(effect.last.context.signal.aborted, false);
@@ -373,6 +391,19 @@ describe("execute: a run starts only while ownership is proved (E3)", () => {
     const result = { kind: "value", encoding: "text", body: "theirs" };
     await rewrite(on, { status: "ready", lease_ms: undefined, result, write_id: "theirs too" });
     assert.equal(returned(await call.ends()).value, "theirs");
+  });
+
+  it("E4: a process that was frozen past its deadline begins nothing when the claim's answer wakes it before its timers", async () => {
+    const { clock } = bench();
+    let frozenMs = 0;
+    const runtime = { ...clockLike(clock, 3), monotonicMs: () => clock.monotonicMs() + frozenMs };
+    const on = bench({ runtime });
+    on.store.travelBack = async () => {
+      frozenMs = 6_000;
+    };
+    const call = on.start(operationOf({ run: () => assert.fail("ran") }), { deadlineMs: 5_000 });
+    await clock.advance(10_000);
+    assert.ok(call.end !== undefined && !OutcomeUnknownError.is(threw(call.end)), "no effect was started");
   });
 
   it("E4: a deadline that has passed by the time the claim is answered begins nothing", async () => {
