@@ -1,4 +1,4 @@
-import { sleep, type Runtime } from "./runtime.ts";
+import type { Runtime } from "./runtime.ts";
 
 const BASE_MS = 25;
 const CAP_MS = 2_000;
@@ -16,10 +16,10 @@ export class Backoff {
     this.#runtime = runtime;
   }
 
-  /** Waits for the next interval, or until `signal` aborts. */
-  async wait(signal: AbortSignal): Promise<void> {
+  /** How long to wait before the next attempt, in milliseconds. */
+  nextMs(): number {
     const ceilingMs = Math.min(CAP_MS, BASE_MS * 2 ** this.#attempts);
     this.#attempts += 1;
-    await sleep(this.#runtime, this.#runtime.random() * ceilingMs, signal);
+    return this.#runtime.random() * ceilingMs;
   }
 }

@@ -2,7 +2,7 @@
 
 import type { StoredRecord } from "./conditional-store.ts";
 import { parseTime } from "./runtime.ts";
-import type { IdempotencyRecord } from "./record.ts";
+import type { IdempotencyRecord, RecordResult } from "./record.ts";
 
 /** What `reserve` may do with the record it found. */
 export type ReservationVerdict =
@@ -28,7 +28,60 @@ export function classifyReservation(
   if (isStale(record, stored, clockGranularityMs)) return "stale";
   if (record.inputHash !== inputHash) return "conflict";
   if (record.status === "released") return "released";
-  return record.result?.kind === "value" ? "settled" : "conflict";
+  return record.result?.kind === "value" && record.result.encoding === "json" ? "settled" : "conflict";
+}
+
+/** What `execute` may do with the record it found. */
+export type OperationVerdict =
+  /** Nothing is promised of it any more: a fresh claim may overwrite it. */
+  | { readonly kind: "stale" }
+  /** The key is another input's, or another operation's. */
+  | { readonly kind: "conflict" }
+  /** Its result is the answer. */
+  | { readonly kind: "ready"; readonly result: RecordResult }
+  /** Nothing happened in its last attempt, and the operation goes on with the next. */
+  | { readonly kind: "released" }
+  /** Its owner may be at it. `leaseLeftMs`: unless it is renewed, by the store's clock; 0 or more. */
+  | { readonly kind: "live"; readonly leaseLeftMs: number }
+  /** Its owner can no longer be at it: to be taken over. */
+  | { readonly kind: "over" }
+  /** A person decides. */
+  | { readonly kind: "held" };
+
+/** In the order of rule E2. */
+export function classifyOperation(
+  record: IdempotencyRecord,
+  stored: StoredRecord,
+  inputHash: string,
+  clockGranularityMs: number,
+): OperationVerdict {
+  if (isStale(record, stored, clockGranularityMs)) return { kind: "stale" };
+  // A reservation's first phase is no claim of an effect, whatever its hash: nobody may take it over.
+  if (record.inputHash !== inputHash || isReservationFirstPhase(record)) return { kind: "conflict" };
+  switch (record.status) {
+    case "ready":
+      return record.result === undefined ? { kind: "conflict" } : { kind: "ready", result: record.result };
+    case "creating": {
+      const leaseLeftMs = leaseOverInMs(record, stored, clockGranularityMs);
+      return leaseLeftMs === undefined ? { kind: "over" } : { kind: "live", leaseLeftMs };
+    }
+    case "released":
+    case "held":
+      return { kind: record.status };
+  }
+}
+
+/**
+ * How long the lease of a `creating` record still lasts, in milliseconds by the store's clock alone; `undefined` when it
+ * is over (rule E3).
+ */
+export function leaseOverInMs(
+  { leaseMs = 0 }: IdempotencyRecord,
+  { readAt, modifiedAt }: StoredRecord,
+  clockGranularityMs: number,
+): number | undefined {
+  const leftMs = leaseMs + clockGranularityMs - (readAt - modifiedAt);
+  return leaseMs === 0 || leftMs < 0 ? undefined : leftMs;
 }
 
 /**

@@ -9,12 +9,24 @@ export interface OperationFacts {
 }
 
 /** The stable part of an {@link IdempotencyError}: what a program decides by. The message may change. */
-export type IdempotencyErrorCode = "INVALID_ARGUMENT" | "CONFLICT" | "KEY_TOO_OLD" | "UNSUPPORTED_RECORD";
+export type IdempotencyErrorCode =
+  | "INVALID_ARGUMENT"
+  | "CONFLICT"
+  | "IN_PROGRESS"
+  | "HELD"
+  | "OUTCOME_UNKNOWN"
+  | "KEY_TOO_OLD"
+  | "RESULT_GONE"
+  | "UNSUPPORTED_RECORD";
 
 const anyBrand: ErrorBrand = brandedError("IdempotencyError");
 const invalidArgument: ErrorBrand = brandedError("InvalidArgumentError");
 const conflict: ErrorBrand = brandedError("IdempotencyConflictError");
+const inProgress: ErrorBrand = brandedError("InProgressError");
+const operationHeld: ErrorBrand = brandedError("OperationHeldError");
+const outcomeUnknown: ErrorBrand = brandedError("OutcomeUnknownError");
 const keyTooOld: ErrorBrand = brandedError("KeyTooOldError");
+const resultGone: ErrorBrand = brandedError("ResultGoneError");
 const unsupportedRecord: ErrorBrand = brandedError("UnsupportedRecordError");
 
 /** Every refusal of the engine that is not the store's own failure (`StoreError`). */
@@ -64,6 +76,55 @@ export class IdempotencyConflictError extends IdempotencyError {
   }
 }
 
+/**
+ * Another caller is at it, or died at it a moment ago: this call started nothing. Send it again with the same key after
+ * `retryAfterMs`, or give `waitMs`.
+ */
+export class InProgressError extends IdempotencyError {
+  /** A guess, in milliseconds: not longer than the lease of the other caller can last unless it is renewed. */
+  readonly retryAfterMs: number;
+
+  constructor(message: string, retryAfterMs: number, facts: OperationFacts = {}, options?: { cause?: unknown }) {
+    super("IN_PROGRESS", message, facts, options);
+    this.retryAfterMs = retryAfterMs;
+    inProgress.mark(this);
+  }
+
+  static override is(this: void, x: unknown): x is InProgressError {
+    return inProgress.has(x);
+  }
+}
+
+/**
+ * Nobody knows whether the operation's effect happened, and its policy leaves that to a person. Sending it again changes
+ * nothing until one has looked and called `settle` or `release`.
+ */
+export class OperationHeldError extends IdempotencyError {
+  constructor(message: string, facts: OperationFacts = {}) {
+    super("HELD", message, facts);
+    operationHeld.mark(this);
+  }
+
+  static override is(this: void, x: unknown): x is OperationHeldError {
+    return operationHeld.has(x);
+  }
+}
+
+/**
+ * The effect may have started, and the call ended before its result was recorded. Send it again with the same key, which
+ * starts no second effect beside a first: the answer is there, or the operation's `recovery` finds out.
+ */
+export class OutcomeUnknownError extends IdempotencyError {
+  constructor(message: string, facts: OperationFacts = {}, options?: { cause?: unknown }) {
+    super("OUTCOME_UNKNOWN", message, facts, options);
+    outcomeUnknown.mark(this);
+  }
+
+  static override is(this: void, x: unknown): x is OutcomeUnknownError {
+    return outcomeUnknown.has(x);
+  }
+}
+
 /** The key was issued longer ago than its record is sure to be kept, so its effect may have happened already. */
 export class KeyTooOldError extends IdempotencyError {
   constructor(message: string, facts: OperationFacts = {}) {
@@ -73,6 +134,21 @@ export class KeyTooOldError extends IdempotencyError {
 
   static override is(this: void, x: unknown): x is KeyTooOldError {
     return keyTooOld.has(x);
+  }
+}
+
+/**
+ * The operation is done, and its result, which was too large for the record, is missing or not what was stored. It is not
+ * run again.
+ */
+export class ResultGoneError extends IdempotencyError {
+  constructor(message: string, facts: OperationFacts = {}) {
+    super("RESULT_GONE", message, facts);
+    resultGone.mark(this);
+  }
+
+  static override is(this: void, x: unknown): x is ResultGoneError {
+    return resultGone.has(x);
   }
 }
 

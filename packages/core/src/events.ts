@@ -23,6 +23,47 @@ export interface FirstwriteEvents {
     readonly keyHash: string;
     readonly created: boolean;
   };
+  /** A call of `execute` was answered. */
+  "firstwrite:executed": {
+    readonly operation: string;
+    readonly operationId: string;
+    readonly keyHash: string;
+    /** No effect was run for this call. */
+    readonly replayed: boolean;
+    readonly recorded: boolean;
+    /** Whether the operation returned or threw. */
+    readonly kind: "value" | "failure";
+    readonly durationMs: number;
+  };
+  /** An attempt whose owner's lease was over was taken over; its `recovery` comes next. */
+  "firstwrite:taken-over": {
+    readonly operation: string;
+    readonly operationId: string;
+    readonly keyHash: string;
+    /** The attempt that took over. */
+    readonly attempt: number;
+  };
+  /** An owner found another's record where its own had been: it writes nothing more. */
+  "firstwrite:ownership-lost": {
+    readonly operation: string;
+    readonly operationId: string;
+    readonly keyHash: string;
+    /** The attempt that lost. */
+    readonly attempt: number;
+  };
+  /**
+   * An effect ended and its result is not in the record. `store`: it could not be written in time. `not recordable`: it
+   * cannot be encoded or is too large, and the operation is held. `cause` is for logs.
+   */
+  "firstwrite:not-recorded": {
+    readonly operation: string;
+    readonly operationId: string;
+    readonly keyHash: string;
+    readonly reason: "store" | "not recordable";
+    readonly cause: unknown;
+  };
+  /** A call met an operation that a person has to decide. */
+  "firstwrite:held": { readonly operation: string; readonly operationId: string; readonly keyHash: string };
   /** A key was used again for something else; nothing was written. */
   "firstwrite:conflict": { readonly operation: string; readonly operationId: string; readonly keyHash: string };
 }

@@ -26,8 +26,12 @@ export {
 export { parseStoreUrl, type StoreUrl } from "./store-url.ts";
 export {
   Idempotency,
+  type ExecuteRequest,
+  type Executed,
   type IdempotencyOptions,
   type OperationKey,
+  type OperatorLimits,
+  type RecordKey,
   type Reservation,
   type ReserveRequest,
 } from "./idempotency.ts";
@@ -40,13 +44,30 @@ export {
   type ReservationAttempt,
   type Reserved,
 } from "./reserve.ts";
+export {
+  defineOperation,
+  type EffectContext,
+  type ErrorMeaning,
+  type OperationDefinition,
+  type OperationOptions,
+  type Reconciled,
+  type RecordedFailure,
+  type Recovery,
+} from "./operation.ts";
+export { idempotent, type IdempotentOptions } from "./idempotent.ts";
+export type { Inspection, OperatorAnswer, OperatorNote, UnreadableRecord } from "./operator.ts";
+export { executionOf, type ExecutionFacts } from "./result.ts";
 export { defineReservation, type ReservationDefinition, type ReservationOptions } from "./reservation.ts";
 export { days, type Retention } from "./retention.ts";
 export {
   IdempotencyConflictError,
   IdempotencyError,
+  InProgressError,
   InvalidArgumentError,
   KeyTooOldError,
+  OperationHeldError,
+  OutcomeUnknownError,
+  ResultGoneError,
   UnsupportedRecordError,
   type IdempotencyErrorCode,
   type OperationFacts,
@@ -54,12 +75,19 @@ export {
 export { onEvent, type EventName, type FirstwriteEvents } from "./events.ts";
 export { canonicalJson, isJsonObject, parseJsonObject, toJson, type Json, type JsonObject } from "./canonical-json.ts";
 export { fingerprintOf, sha256, type Digest } from "./fingerprint.ts";
-export { encodeScope, recordAddress, type RecordAddress } from "./object-name.ts";
+export { encodeScope, recordAddress, type RecordAddress, type RecordPlace } from "./object-name.ts";
 export { formatTime, nodeRuntime, uuidV4, type Runtime } from "./runtime.ts";
-export { SessionEnded, StoreSession, type ConditionalWrite, type TimedRead } from "./store-session.ts";
+export { SessionEnded, StoreSession, type ConditionalWrite, type FlightLife, type TimedRead } from "./store-session.ts";
 export { settleWrite, type Mine, type RecognisableWrite, type SettledWrite } from "./settled-write.ts";
-export { SingleFlight, type CallLimits, type FlightLife, type Landed } from "./single-flight.ts";
-export type { IdempotencyRecord, RecordResult, RecordStatus } from "./record.ts";
+export { SingleFlight, type CallLimits, type Landed } from "./single-flight.ts";
+export type {
+  IdempotencyRecord,
+  InlineResult,
+  OffloadedResult,
+  RecordResult,
+  RecordStatus,
+  ResultEncoding,
+} from "./record.ts";
 export { checkNames } from "./check-argument.ts";
 export { brandedError, type ErrorBrand } from "./error-brand.ts";
 export {

@@ -6,12 +6,32 @@ const KEY_LENGTH_MAX = 255;
 const controlCharacter = /\p{Cc}/u;
 
 /** Where the record of one key stands. */
-export interface RecordAddress {
+export interface RecordPlace {
   readonly scope: string;
-  readonly key: string;
   readonly keyHash: Digest;
   /** `{prefix}{encoded scope}/{hash}.json` */
   readonly name: string;
+}
+
+/** {@link RecordPlace}, of a key that is known. */
+export interface RecordAddress extends RecordPlace {
+  readonly key: string;
+}
+
+/**
+ * Where the record of a key stands that is known by its hash alone, as logs and events name it.
+ *
+ * @throws {InvalidArgumentError}
+ */
+export function recordPlace(prefix: string, scope: string, keyHash: string): RecordPlace {
+  if (typeof keyHash !== "string" || !isKeyHash(keyHash)) {
+    throw new InvalidArgumentError("keyHash must be sha256: and 64 hexadecimal digits, as events and errors have it");
+  }
+  return { scope, keyHash, name: `${prefix}${encodeScope(scope)}/${keyHash.slice("sha256:".length)}.json` };
+}
+
+function isKeyHash(text: string): text is Digest {
+  return /^sha256:[0-9a-f]{64}$/.test(text);
 }
 
 /**
@@ -20,9 +40,8 @@ export interface RecordAddress {
  */
 export function recordAddress(prefix: string, scope: string, key: string): RecordAddress {
   checkKey(key);
-  const folder = encodeScope(scope);
-  const keyHash = sha256(`${scope}:${key}`);
-  return { scope, key, keyHash, name: `${prefix}${folder}/${keyHash.slice("sha256:".length)}.json` };
+  checkText(scope, "the scope");
+  return { key, ...recordPlace(prefix, scope, sha256(`${scope}:${key}`)) };
 }
 
 /**

@@ -73,7 +73,7 @@ export async function probeStore(store: ConditionalStore, options: ProbeOptions 
   }
   const flight = new SingleFlight<ProbeReport>(runtime, store.traits.name);
   const { result } = await flight.run("probe", { deadlineMs }, (life) =>
-    new Probe(new StoreSession(store, { ...life, runtime, requestTimeoutMs: 10_000 })).run(rounds, racers),
+    new Probe(new StoreSession(store, { life, runtime, requestTimeoutMs: 10_000 })).run(rounds, racers),
   );
   return result;
 }
@@ -278,7 +278,7 @@ async function removeUntilDecided(session: StoreSession, name: string, at: Versi
   for (;;) {
     const outcome = await session.remove(name, at);
     if (outcome.kind !== "contended") return outcome;
-    await backoff.wait(session.signal);
+    await session.pause(backoff);
   }
 }
 

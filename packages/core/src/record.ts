@@ -7,21 +7,40 @@ import type { StoredRecord } from "./conditional-store.ts";
 import { isJsonObject, parseJsonObject, toJson, type Json, type JsonObject } from "./canonical-json.ts";
 import { checkObject } from "./check-argument.ts";
 import { InvalidArgumentError, UnsupportedRecordError } from "./errors.ts";
-import type { RecordAddress } from "./object-name.ts";
-import { parseTime } from "./runtime.ts";
+import type { RecordPlace } from "./object-name.ts";
+import { formatTime, parseTime, type Runtime } from "./runtime.ts";
 import { StoreError } from "./store-error.ts";
 
 /** The format this version writes. A reader that meets a higher number refuses, and writes nothing. */
-export const FORMAT = 1;
+const FORMAT = 1;
 
-/** `creating`: claimed, its result not yet known. `ready`: settled. `released`: nothing happened, anyone may go on. */
+/**
+ * `creating`: claimed, its result not yet known. `ready`: settled. `released`: nothing happened, anyone may go on. `held`:
+ * nobody knows whether the effect happened, and a person decides.
+ */
 export type RecordStatus = "creating" | "ready" | "released" | "held";
 
+/** How a result's body stands for what the operation returned. `none`: `undefined`, with the body `null`. */
+export type ResultEncoding = "json" | "text" | "base64" | "none";
+
 /** What a settled record holds. */
-export interface RecordResult {
-  readonly kind: "value" | "failure";
-  readonly encoding: "json";
-  readonly body: Json;
+export type RecordResult = InlineResult | OffloadedResult;
+
+export type InlineResult = { readonly kind: "value" | "failure" } & (
+  | { readonly encoding: "json" | "none"; readonly body: Json }
+  | { readonly encoding: "text" | "base64"; readonly body: string }
+);
+
+/** A result too large for the record, in an object of its own (rule E9). */
+export interface OffloadedResult {
+  readonly kind: "offloaded";
+  readonly of: InlineResult["kind"];
+  readonly encoding: ResultEncoding;
+  /** The object's name. */
+  readonly object: string;
+  /** Of the object's bytes, which are the text in UTF-8, the JSON, or the bytes themselves. */
+  readonly sha256: string;
+  readonly bytes: number;
 }
 
 /** One key's record. `undefined` where a record of the older layout has no such field. */
@@ -101,6 +120,22 @@ export function encodeRecord(record: WritableRecord): Uint8Array {
   );
 }
 
+/**
+ * What every write sets anew. The write ID is 128 random bits: no two writes to a name carry equal bytes, even where
+ * ETags are content hashes (rule P8).
+ */
+export function stamp(
+  runtime: Runtime,
+  ttlMs: number,
+): Pick<WritableRecord, "format" | "ttlMs" | "expiresAt" | "writeId"> {
+  return {
+    format: FORMAT,
+    ttlMs,
+    expiresAt: formatTime(runtime.now() + ttlMs),
+    writeId: Buffer.from(runtime.randomBytes(16)).toString("hex"),
+  };
+}
+
 /** What {@link encodeRecord} needs: a record with every field of the present format. */
 export type WritableRecord = IdempotencyRecord & {
   readonly format: typeof FORMAT;
@@ -115,7 +150,7 @@ export type WritableRecord = IdempotencyRecord & {
  * @throws {UnsupportedRecordError} for a record of a later format.
  * @throws {StoreError} `CORRUPT` for bytes that are no record, or another key's.
  */
-export function decodeRecord(store: string, address: RecordAddress, stored: StoredRecord): IdempotencyRecord {
+export function decodeRecord(store: string, address: RecordPlace, stored: StoredRecord): IdempotencyRecord {
   const corrupt = (why: string): StoreError => new StoreError("CORRUPT", store, `the record ${address.name} ${why}`);
   const json = parseJsonObject(stored.bytes);
   if (json === undefined) throw corrupt("is not a JSON object");
@@ -197,11 +232,20 @@ export function decodeRecord(store: string, address: RecordAddress, stored: Stor
 }
 
 function decodeResult(result: Json): RecordResult | undefined {
-  if (!isJsonObject(result) || result["body"] === undefined) return undefined;
-  const { kind, encoding, body } = result;
-  return (kind === "value" || kind === "failure") && encoding === "json" && body !== undefined
-    ? { kind, encoding, body }
-    : undefined;
+  if (!isJsonObject(result)) return undefined;
+  const { kind, encoding, body, of, object, sha256, bytes } = result;
+  if (!isEncoding(encoding)) return undefined;
+  if (kind === "offloaded") {
+    const complete = typeof object === "string" && typeof sha256 === "string" && typeof bytes === "number";
+    return complete && (of === "value" || of === "failure") ? { kind, of, encoding, object, sha256, bytes } : undefined;
+  }
+  if ((kind !== "value" && kind !== "failure") || body === undefined) return undefined;
+  if (encoding === "json" || encoding === "none") return { kind, encoding, body };
+  return typeof body === "string" ? { kind, encoding, body } : undefined;
+}
+
+function isEncoding(encoding: Json | undefined): encoding is ResultEncoding {
+  return encoding === "json" || encoding === "text" || encoding === "base64" || encoding === "none";
 }
 
 function isStatus(text: string): text is RecordStatus {

@@ -1,5 +1,6 @@
 import { checkNames } from "./check-argument.ts";
 import { InvalidArgumentError } from "./errors.ts";
+import { checkOperationName } from "./operation.ts";
 import { checkRetention, type Retention } from "./retention.ts";
 
 /** What {@link defineReservation} takes. */
@@ -36,9 +37,7 @@ export interface ReservationDefinition<Input> {
 export function defineReservation<Input>(options: ReservationOptions<Input>): ReservationDefinition<Input> {
   checkNames(options, ["name", "fingerprint", "retention", "keyTime"], "what defineReservation takes");
   const { name, fingerprint = (input) => input, retention, keyTime = false } = options;
-  if (typeof name !== "string" || name === "" || name.length > 200) {
-    throw new InvalidArgumentError("the operation's name must be a string of 1 to 200 characters");
-  }
+  checkOperationName(name);
   if (typeof fingerprint !== "function") {
     throw new InvalidArgumentError("fingerprint must be a function of the input; leave it out to use the input itself");
   }

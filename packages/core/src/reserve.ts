@@ -14,11 +14,11 @@ import {
   checkFields,
   decodeRecord,
   encodeRecord,
-  FORMAT,
+  stamp,
   type IdempotencyRecord,
   type WritableRecord,
 } from "./record.ts";
-import { formatTime, uuidV4, type Runtime } from "./runtime.ts";
+import { formatTime, uuidV4 } from "./runtime.ts";
 import { settleWrite, type Mine, type SettledWrite } from "./settled-write.ts";
 import type { StoreSession, TimedRead } from "./store-session.ts";
 
@@ -91,7 +91,7 @@ export async function reserveIn(session: StoreSession, attempt: ReservationAttem
     const answer = found && judge(session, attempt, found);
     if (answer !== undefined) return answer;
     // An overwrite was lost to a record that is stale again, or the record is gone: not in a tight loop.
-    if (lostBefore) await backoff.wait(session.signal);
+    if (lostBefore) await session.pause(backoff);
     const address: RecordAddress = found?.address ?? attempt.address;
     const { record, value } = claim(session, attempt, found);
     const settled = await settleRecord(session, address, found?.stored.version, record);
@@ -179,7 +179,7 @@ function judge(session: StoreSession, attempt: ReservationAttempt, found: FoundR
     if (attempt.keyAge === undefined || !isTooOld(attempt.keyAge, stored.readAt)) return undefined;
     throw keyTooOld(attempt.keyAge, { keyHash: address.keyHash });
   }
-  if (verdict === "conflict" || record.result === undefined) {
+  if (verdict === "conflict" || record.result?.kind !== "value") {
     const facts = { operationId: record.operationId, keyHash: address.keyHash };
     publish("firstwrite:conflict", () => ({ operation: attempt.operation, ...facts }));
     throw new IdempotencyConflictError(
@@ -269,18 +269,5 @@ function heldRecord(address: RecordAddress, record: WritableRecord, mine: Mine<u
     version: mine.version,
     lifeLeftMs: record.ttlMs - mine.ageMs,
     asOfMs: mine.asOfMs,
-  };
-}
-
-/**
- * What every write sets anew. The write ID is 128 random bits: no two writes to a name carry equal bytes, even where
- * ETags are content hashes (rule P8).
- */
-function stamp(runtime: Runtime, ttlMs: number): Pick<WritableRecord, "format" | "ttlMs" | "expiresAt" | "writeId"> {
-  return {
-    format: FORMAT,
-    ttlMs,
-    expiresAt: formatTime(runtime.now() + ttlMs),
-    writeId: Buffer.from(runtime.randomBytes(16)).toString("hex"),
   };
 }

@@ -30,20 +30,6 @@ export const nodeRuntime: Runtime = {
   randomBytes: (length) => randomBytes(length),
 };
 
-/** Resolves after `ms`, or as soon as `signal` aborts. Never rejects: the caller looks at the signal. */
-export function sleep(runtime: Runtime, ms: number, signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return Promise.resolve();
-  return new Promise((resolve) => {
-    const wake = (): void => {
-      cancel();
-      signal.removeEventListener("abort", wake);
-      resolve();
-    };
-    const cancel = runtime.setTimer(ms, wake);
-    signal.addEventListener("abort", wake, { once: true });
-  });
-}
-
 /** A random UUID, version 4 (RFC 9562 §5.4), from the runtime's bytes. */
 export function uuidV4(runtime: Runtime): string {
   const bytes = runtime.randomBytes(16);

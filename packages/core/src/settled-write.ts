@@ -54,12 +54,12 @@ export async function settleWrite<Seen>(
         if (underWay) resolved(session, true);
         return { kind: "mine", version: outcome.version, at: outcome.at, seen: undefined, ageMs: 0, asOfMs: sentAtMs };
       case "notSent":
-        await backoff.wait(session.signal);
+        await session.pause(backoff);
         if (!underWay) continue;
         break;
       case "contended":
         // Reading before the next write leaves a rate-limited object's writes to whoever owns it.
-        await backoff.wait(session.signal);
+        await session.pause(backoff);
         break;
       case "unknown":
         underWay = true;
@@ -77,7 +77,7 @@ export async function settleWrite<Seen>(
     // longer land.
     const undecided = found.kind === "unchanged" || (found.kind === "absent" && write.expected === undefined);
     if (undecided && (underWay || outcome.kind !== "refused")) {
-      if (outcome.kind === "unknown" || outcome.kind === "refused") await backoff.wait(session.signal);
+      if (outcome.kind === "unknown" || outcome.kind === "refused") await session.pause(backoff);
       continue;
     }
     if (underWay) resolved(session, false);

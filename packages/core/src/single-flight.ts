@@ -1,7 +1,7 @@
 import { checkSignal } from "./check-argument.ts";
 import type { Runtime } from "./runtime.ts";
 import { StoreError } from "./store-error.ts";
-import { SessionEnded } from "./store-session.ts";
+import { SessionEnded, type FlightLife } from "./store-session.ts";
 
 /** How long one caller waits. */
 export interface CallLimits {
@@ -22,17 +22,6 @@ export interface Landed<Result> {
 
 /** Made once: every call ends its flight, and an error's stack costs more than the rest of it. */
 const flightEnded = new SessionEnded(undefined);
-
-/** What the code of a flight lives by. */
-export interface FlightLife {
-  /** Aborts when the flight's time is over, or its last caller has left. */
-  readonly signal: AbortSignal;
-  /**
-   * When the flight's time is over, by the runtime's monotonic clock. Also to be looked at before each request: a process
-   * that was frozen wakes to answers before it wakes to timers.
-   */
-  readonly endsAtMs: number;
-}
 
 interface Flight<Result> {
   readonly end: AbortController;

@@ -5,13 +5,23 @@ import type { Runtime } from "./runtime.ts";
 import type { StoreClock } from "./store-clock.ts";
 import { StoreError } from "./store-error.ts";
 
+/** How long the calls of a session may go on. Looked at anew before each request. */
+export interface FlightLife {
+  /** Ends the session: its calls then reject with {@link SessionEnded}. */
+  readonly signal: AbortSignal;
+  /**
+   * From this time by the runtime's monotonic clock nothing is sent, whether or not a timer has told `signal` yet: a
+   * process that was frozen wakes to answers before it wakes to timers.
+   */
+  readonly endsAtMs: number;
+  /** Told before each read is sent. */
+  readonly onRead?: () => void;
+}
+
 /** What a {@link StoreSession} works with. */
 export interface SessionOptions {
   readonly runtime: Runtime;
-  /** Ends the session: its calls then reject with {@link SessionEnded}. */
-  readonly signal: AbortSignal;
-  /** From this time by the runtime's monotonic clock nothing is sent, whether or not a timer has told `signal` yet. */
-  readonly endsAtMs: number;
+  readonly life: FlightLife;
   /** Told the store's time with each of its answers. */
   readonly clock?: StoreClock;
   /** After this long one request is given up and its outcome is unknown, in milliseconds. */
@@ -50,19 +60,53 @@ const CORRUPT_READS_MAX = 3;
 export class StoreSession {
   readonly store: ConditionalStore;
   readonly runtime: Runtime;
-  readonly signal: AbortSignal;
-  readonly #endsAtMs: number;
+  readonly #life: FlightLife;
   readonly #requestTimeoutMs: number;
   readonly #clock: StoreClock | undefined;
   #trouble: unknown;
+  #finished = false;
+  #wake: (() => void) | undefined;
 
   constructor(store: ConditionalStore, options: SessionOptions) {
     this.store = store;
     this.runtime = options.runtime;
-    this.signal = options.signal;
-    this.#endsAtMs = options.endsAtMs;
+    this.#life = options.life;
     this.#requestTimeoutMs = options.requestTimeoutMs;
     this.#clock = options.clock;
+  }
+
+  /** What the store last said that was no answer. */
+  get trouble(): unknown {
+    return this.#trouble;
+  }
+
+  /** Lets the request that is under way end, and sends no other. */
+  finish(): void {
+    this.#finished = true;
+    this.#wake?.();
+  }
+
+  /** Ends a {@link pause}, if there is one. */
+  wake(): void {
+    this.#wake?.();
+  }
+
+  /** Waits as `backoff` says, or until the session is over. */
+  async pause(backoff: Backoff): Promise<void> {
+    const { signal } = this.#life;
+    if (this.#finished || signal.aborted) return;
+    const ms = backoff.nextMs();
+    await new Promise<void>((resolve) => {
+      const wake = (): void => {
+        cancel();
+        this.#wake = undefined;
+        signal.removeEventListener("abort", wake);
+        resolve();
+      };
+      const cancel = this.runtime.setTimer(ms, wake);
+      this.#wake = wake;
+      signal.addEventListener("abort", wake, { once: true });
+    });
   }
 
   /** @throws {SessionEnded} once the session is over. */
@@ -72,8 +116,8 @@ export class StoreSession {
 
   /** Milliseconds until the session is over; above 0. @throws {SessionEnded} once it is. */
   timeLeftMs(): number {
-    const leftMs = this.#endsAtMs - this.runtime.monotonicMs();
-    if (this.signal.aborted || leftMs <= 0) throw new SessionEnded(this.#trouble);
+    const leftMs = this.#life.endsAtMs - this.runtime.monotonicMs();
+    if (this.#finished || this.#life.signal.aborted || leftMs <= 0) throw new SessionEnded(this.#trouble);
     return leftMs;
   }
 
@@ -87,6 +131,7 @@ export class StoreSession {
     const backoff = new Backoff(this.runtime);
     for (let corrupt = 0; ;) {
       this.throwIfEnded();
+      this.#life.onRead?.();
       const sentAtMs = this.runtime.monotonicMs();
       try {
         const stored = await this.#request("read", (signal) => this.store.read(name, { signal }));
@@ -97,7 +142,7 @@ export class StoreSession {
         this.#note(error);
         if (StoreError.is(error) && error.code === "CORRUPT") corrupt += 1;
         if (isFinal(error) || corrupt >= CORRUPT_READS_MAX) throw error;
-        await backoff.wait(this.signal);
+        await this.pause(backoff);
       }
     }
   }
@@ -150,7 +195,7 @@ export class StoreSession {
 
   /** What the session's own end did to a request says less than what the store said before. */
   #note(trouble: unknown): void {
-    if (!this.signal.aborted) this.#trouble = trouble;
+    if (!this.#life.signal.aborted) this.#trouble = trouble;
     else this.#trouble ??= trouble;
   }
 
@@ -171,14 +216,14 @@ export class StoreSession {
     const cancelTimer = this.runtime.setTimer(this.#requestTimeoutMs, () =>
       end(`no answer to a ${operation} within ${this.#requestTimeoutMs} ms`),
     );
-    this.signal.addEventListener("abort", onSessionEnd, { once: true });
+    this.#life.signal.addEventListener("abort", onSessionEnd, { once: true });
     try {
       const answer = await Promise.race([send(abort.signal), givenUp]);
       outcome = answer === undefined ? "absent" : "kind" in answer ? answer.kind : "found";
       return answer;
     } finally {
       cancelTimer();
-      this.signal.removeEventListener("abort", onSessionEnd);
+      this.#life.signal.removeEventListener("abort", onSessionEnd);
       publish("firstwrite:store-request", () => ({
         store: this.store.traits.name,
         operation,

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
-import { VirtualClock } from "@firstwrite/memory";
+import { nodeRuntime, SessionEnded, StoreSession, type Runtime } from "@firstwrite/core";
+import { MemoryStore, VirtualClock } from "@firstwrite/memory";
 import { Backoff } from "../src/backoff.ts";
-import { nodeRuntime, sleep } from "../src/runtime.ts";
 import { ending } from "./setup.ts";
 
 class FixedRandom extends VirtualClock {
@@ -15,6 +15,11 @@ class FixedRandom extends VirtualClock {
   }
 }
 
+function session(runtime: Runtime, signal: AbortSignal): StoreSession {
+  const life = { signal, endsAtMs: Infinity };
+  return new StoreSession(new MemoryStore(), { runtime, life, requestTimeoutMs: 1000 });
+}
+
 describe("backoff", () => {
   const never = new AbortController().signal;
   const ceilings = [25, 50, 100, 200, 400, 800, 1600, 2000, 2000, 2000];
@@ -24,7 +29,7 @@ describe("backoff", () => {
       const clock = new FixedRandom(random);
       const backoff = new Backoff(clock);
       for (const ceiling of ceilings) {
-        const { tookMs } = await ending(clock, backoff.wait(never));
+        const { tookMs } = await ending(clock, session(clock, never).pause(backoff));
         assert.ok(Math.abs(tookMs - ceiling * random) < 1e-6, `${tookMs} of ${ceiling}`);
       }
     });
@@ -33,11 +38,23 @@ describe("backoff", () => {
   it("ends at once, and leaves no timer, when the signal aborts before or during", async () => {
     const clock = new FixedRandom(0.5);
     const abort = new AbortController();
-    const waiting = new Backoff(clock).wait(abort.signal);
+    const waiting = session(clock, abort.signal).pause(new Backoff(clock));
     assert.equal(clock.nextTimerMs, 12.5);
     abort.abort();
     await waiting;
-    await new Backoff(clock).wait(abort.signal);
+    await session(clock, abort.signal).pause(new Backoff(clock));
+    assert.equal(clock.nextTimerMs, undefined);
+    assert.equal(clock.monotonicMs(), 0);
+  });
+
+  it("a session that finishes ends its pause at once, sends nothing more, and leaves no timer", async () => {
+    const clock = new FixedRandom(0.5);
+    const finishing = session(clock, never);
+    const waiting = finishing.pause(new Backoff(clock));
+    finishing.finish();
+    await waiting;
+    await finishing.pause(new Backoff(clock));
+    await assert.rejects(finishing.read("a"), SessionEnded);
     assert.equal(clock.nextTimerMs, undefined);
     assert.equal(clock.monotonicMs(), 0);
   });
@@ -45,7 +62,7 @@ describe("backoff", () => {
   it("a timer of the real runtime never fires before its time by the monotonic clock", async () => {
     for (let round = 0; round < 40; round += 1) {
       const startedAt = nodeRuntime.monotonicMs();
-      await sleep(nodeRuntime, 1.3, never);
+      await new Promise<void>((resolve) => void nodeRuntime.setTimer(1.3, resolve));
       assert.ok(nodeRuntime.monotonicMs() - startedAt >= 1.3);
     }
   });

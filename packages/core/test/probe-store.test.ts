@@ -212,8 +212,7 @@ describe("P9: removeRecord", () => {
   const session = (of: ConditionalStore = store) =>
     new StoreSession(of, {
       runtime: clock,
-      signal: new AbortController().signal,
-      endsAtMs: Infinity,
+      life: { signal: new AbortController().signal, endsAtMs: Infinity },
       requestTimeoutMs: 1000,
     });
   const put = (changes: Record<string, unknown>) =>

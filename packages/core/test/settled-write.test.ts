@@ -88,8 +88,7 @@ async function settleOn(store: ConditionalStore, replace: boolean, deadlineMs = 
   clock.setTimer(deadlineMs, () => end.abort());
   const session = new StoreSession(store, {
     runtime: clock,
-    signal: end.signal,
-    endsAtMs: deadlineMs,
+    life: { signal: end.signal, endsAtMs: deadlineMs },
     requestTimeoutMs: 1000,
   });
   const write = settleWrite(session, {
@@ -534,8 +533,7 @@ describe("a settled write against time", () => {
       const startedAtMs = clock.monotonicMs();
       const session = new StoreSession(store, {
         runtime: clock,
-        signal: new AbortController().signal,
-        endsAtMs: Infinity,
+        life: { signal: new AbortController().signal, endsAtMs: Infinity },
         requestTimeoutMs: 1000,
       });
       const settled = await settleWrite(session, {

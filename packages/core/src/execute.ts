@@ -1,0 +1,690 @@
+/** At most one effect per key, within one flight: rules E1 to E9. What may be done is said by `classify.ts`. */
+
+import { AsyncLocalStorage } from "node:async_hooks";
+
+import { Backoff } from "./backoff.ts";
+import { classifyOperation } from "./classify.ts";
+import type { ConditionalStore } from "./conditional-store.ts";
+import {
+  IdempotencyConflictError,
+  InvalidArgumentError,
+  OperationHeldError,
+  OutcomeUnknownError,
+  ResultGoneError,
+  UnsupportedRecordError,
+  type OperationFacts,
+} from "./errors.ts";
+import { publish } from "./events.ts";
+import type { ExecutionFlight, ExecutionOutcome } from "./execution-flight.ts";
+import type { Digest } from "./fingerprint.ts";
+import { sha256 } from "./fingerprint.ts";
+import { isTooOld, keyTooOld, type KeyAge } from "./key-age.ts";
+import { Lease } from "./lease.ts";
+import type { RecordAddress } from "./object-name.ts";
+import type { EffectContext, ErrorMeaning, OperationDefinition, Reconciled } from "./operation.ts";
+import {
+  decodeRecord,
+  encodeRecord,
+  stamp,
+  type IdempotencyRecord,
+  type InlineResult,
+  type OffloadedResult,
+  type RecordResult,
+  type WritableRecord,
+} from "./record.ts";
+import {
+  decodeFailure,
+  decodeValue,
+  encodeFailure,
+  encodeValue,
+  noteExecution,
+  resultBytes,
+  resultOfBytes,
+} from "./result.ts";
+import { formatTime, uuidV4 } from "./runtime.ts";
+import { settleWrite, type Mine } from "./settled-write.ts";
+import { StoreError } from "./store-error.ts";
+import { SessionEnded, type StoreSession, type TimedRead } from "./store-session.ts";
+
+/** One call of `execute`, checked. */
+export interface Execution {
+  readonly store: ConditionalStore;
+  readonly operation: OperationDefinition<unknown, unknown>;
+  readonly address: RecordAddress;
+  readonly inputHash: Digest;
+  /** A copy that nobody else has. */
+  readonly input: unknown;
+  readonly readFirst: boolean;
+  readonly keyAge: KeyAge | undefined;
+  readonly flight: ExecutionFlight;
+  readonly openSession: (requestMsMax?: number) => StoreSession;
+  /** Told of each settled record, and that it is at most so old at that time by the monotonic clock. */
+  readonly remember: (record: IdempotencyRecord, ageMs: number, asOfMs: number) => void;
+}
+
+/** An effect that is going on. What it leaves behind, such as a timer, may still be told it was inside of it. */
+interface Going {
+  readonly execution: Execution;
+  ended: boolean;
+}
+
+/** The effects this code is inside of. */
+const within = new AsyncLocalStorage<readonly Going[]>();
+
+/** @throws {InvalidArgumentError} for a call from inside its own effect, which would wait for itself. */
+export function checkNotWithin(store: ConditionalStore, address: RecordAddress, inputHash: Digest): void {
+  const self = within
+    .getStore()
+    ?.some(
+      ({ ended, execution }) =>
+        !ended &&
+        execution.store === store &&
+        execution.address.name === address.name &&
+        execution.inputHash === inputHash,
+    );
+  if (self !== true) return;
+  throw new InvalidArgumentError(
+    "execute was called from inside its own run, with the same scope, key and input: give the inner operation a key of its own",
+  );
+}
+
+/**
+ * Claims the key, runs the effect and settles; or answers with what another attempt recorded.
+ *
+ * @throws {IdempotencyConflictError}
+ * @throws {OperationHeldError}
+ * @throws {KeyTooOldError}
+ * @throws {ResultGoneError}
+ * @throws {OutcomeUnknownError}
+ * @throws {UnsupportedRecordError}
+ * @throws {StoreError}
+ * @throws {SessionEnded}
+ */
+export async function executeIn(execution: Execution): Promise<ExecutionOutcome> {
+  const session = execution.openSession();
+  for (let found: Found | undefined; ;) {
+    const claimed = await claim(session, execution, found);
+    if (claimed.kind === "settled") return replay(session, execution, claimed.found, claimed.result);
+    const attempt = new Attempt(execution, claimed);
+    try {
+      const outcome = await attempt.go();
+      if (outcome !== undefined) return outcome;
+      // Ownership was lost before anything began: as if the claim had been refused.
+      found = await look(session, execution);
+    } finally {
+      await attempt.lease.stop();
+    }
+  }
+}
+
+interface KnownFacts extends OperationFacts {
+  readonly operationId: string;
+  readonly keyHash: string;
+}
+
+interface Found {
+  readonly stored: TimedRead;
+  readonly record: IdempotencyRecord;
+}
+
+type Claimed =
+  | { readonly kind: "settled"; readonly found: Found; readonly result: RecordResult }
+  | {
+      readonly kind: "mine";
+      readonly record: WritableRecord;
+      readonly mine: Mine<unknown>;
+      readonly firstSentAtMs: number;
+      /** The attempt before it may have had an effect. */
+      readonly recovers: boolean;
+    };
+
+/** Rules E1 and E2. `found`: what was read just now, if anything was. */
+async function claim(session: StoreSession, execution: Execution, found: Found | undefined): Promise<Claimed> {
+  const { flight, address, operation } = execution;
+  const backoff = new Backoff(session.runtime);
+  if (found === undefined && execution.readFirst) found = await look(session, execution);
+  for (;;) {
+    const next = nextClaim(session, execution, found);
+    switch (next.kind) {
+      case "settled":
+        return next;
+      case "wait":
+        if (flight.waits({ operationId: next.found.record.operationId, leaseLeftMs: next.leaseLeftMs })) {
+          flight.onJoin = () => session.wake();
+          await session.pause(backoff);
+          flight.onJoin = () => {};
+        }
+        found = await look(session, execution);
+        continue;
+      case "write":
+        break;
+    }
+    flight.claims(found?.record.status === "creating" ? { ...factsOf(found.record), leaseLeftMs: 0 } : undefined);
+    const { record } = next;
+    const firstSentAtMs = session.runtime.monotonicMs();
+    const settled = await settleWrite(session, {
+      name: address.name,
+      expected: found?.stored.version,
+      bytes: encodeRecord(record),
+      inspect(stored) {
+        const seen = decodeRecord(session.store.traits.name, address, stored);
+        return { ours: seen.writeId === record.writeId, seen };
+      },
+    });
+    if (settled.kind === "mine") {
+      if (record.status === "held") throw held(operation.name, record);
+      if (next.recovers) {
+        publish("firstwrite:taken-over", () => ({
+          operation: operation.name,
+          ...factsOf(record),
+          attempt: record.attempt,
+        }));
+      }
+      return { kind: "mine", record, mine: settled, firstSentAtMs, recovers: next.recovers };
+    }
+    // An overwrite was lost, or the record is gone: not in a tight loop.
+    if (found !== undefined || settled.kind === "absent") await session.pause(backoff);
+    found = settled.kind === "other" ? { stored: settled.stored, record: settled.seen } : undefined;
+  }
+}
+
+type NextClaim =
+  | Extract<Claimed, { kind: "settled" }>
+  | { readonly kind: "wait"; readonly found: Found; readonly leaseLeftMs: number }
+  | { readonly kind: "write"; readonly record: WritableRecord; readonly recovers: boolean };
+
+/** What a claimer does about the record it found. */
+function nextClaim(session: StoreSession, execution: Execution, found: Found | undefined): NextClaim {
+  const fresh = (): NextClaim => ({ kind: "write", record: freshClaim(session, execution), recovers: false });
+  if (found === undefined) return fresh();
+  const { operation, inputHash, keyAge, address } = execution;
+  const { record, stored } = found;
+  const refuseTooOld = (): void => {
+    if (keyAge !== undefined && isTooOld(keyAge, stored.readAt)) throw keyTooOld(keyAge, { keyHash: address.keyHash });
+  };
+  const verdict = classifyOperation(record, stored, inputHash, session.store.traits.clockGranularityMs);
+  switch (verdict.kind) {
+    case "stale":
+      refuseTooOld();
+      return fresh();
+    case "conflict":
+      publish("firstwrite:conflict", () => ({ operation: operation.name, ...factsOf(record) }));
+      throw new IdempotencyConflictError(
+        "the idempotency key was used with another input or operation: send the same input again, or use a new key for a new request",
+        factsOf(record),
+      );
+    case "ready":
+      return { kind: "settled", found, result: verdict.result };
+    case "released":
+      refuseTooOld();
+      return { kind: "write", record: nextAttempt(session, execution, record, {}), recovers: false };
+    case "live":
+      return { kind: "wait", found, leaseLeftMs: verdict.leaseLeftMs };
+    case "over": {
+      const holds = operation.recovery === "hold";
+      const changes = { takeover: true, ...(holds ? { status: "held" as const, leaseMs: undefined } : {}) };
+      return { kind: "write", record: nextAttempt(session, execution, record, changes), recovers: true };
+    }
+    case "held":
+      throw held(operation.name, record);
+  }
+}
+
+function freshClaim(session: StoreSession, { operation, address, inputHash }: Execution): WritableRecord {
+  const { runtime } = session;
+  const { scope, key, keyHash } = address;
+  return {
+    ...stamp(runtime, operation.retention.ttlMs),
+    scope,
+    key: operation.storeKey ? key : undefined,
+    keyHash,
+    inputHash,
+    operationId: uuidV4(runtime),
+    status: "creating",
+    attempt: 1,
+    takeover: false,
+    leaseMs: operation.leaseMs + operation.recoverAfterMs,
+    createdAt: formatTime(runtime.now()),
+    result: undefined,
+    fields: {},
+  };
+}
+
+/** What is known of the operation stays: its ID, since when it is, whether it was ever taken over, what persons noted. */
+function nextAttempt(
+  session: StoreSession,
+  { operation, address }: Execution,
+  record: IdempotencyRecord,
+  changes: Partial<Pick<WritableRecord, "status" | "leaseMs" | "takeover">>,
+): WritableRecord {
+  return {
+    ...record,
+    ...stamp(session.runtime, operation.retention.ttlMs),
+    scope: address.scope,
+    status: "creating",
+    attempt: record.attempt + 1,
+    leaseMs: operation.leaseMs + operation.recoverAfterMs,
+    result: undefined,
+    ...changes,
+  };
+}
+
+async function look(session: StoreSession, { address }: Execution): Promise<Found | undefined> {
+  const stored = await session.read(address.name);
+  return stored && { stored, record: decodeRecord(session.store.traits.name, address, stored) };
+}
+
+/** One attempt that this process owns, from its claim to its settling write. */
+class Attempt {
+  readonly lease: Lease;
+  readonly #execution: Execution;
+  readonly #claimed: Extract<Claimed, { kind: "mine" }>;
+  readonly #context: EffectContext;
+  /** This attempt's own `reconcile` found that no earlier one happened or can happen any more (rule E7). */
+  #earlierAreShutOut = false;
+
+  constructor(execution: Execution, claimed: Extract<Claimed, { kind: "mine" }>) {
+    const { operation, address, flight, openSession } = execution;
+    this.#execution = execution;
+    this.#claimed = claimed;
+    const { runtime } = openSession();
+    const lease = new Lease({
+      runtime,
+      openSession,
+      address,
+      record: claimed.record,
+      version: claimed.mine.version,
+      firstSentAtMs: claimed.firstSentAtMs,
+      leaseMs: operation.leaseMs,
+      maxRunMs: operation.maxRunMs,
+    });
+    this.lease = lease;
+    flight.onCancel = (reason) => lease.cancel(reason);
+    this.#context = {
+      operationId: claimed.record.operationId,
+      attempt: claimed.record.attempt,
+      signal: lease.signal,
+      get remainingMs() {
+        return Math.max(0, flight.deadlineAtMs - runtime.monotonicMs());
+      },
+    };
+  }
+
+  /** `undefined`: ownership was lost before anything began. */
+  async go(): Promise<ExecutionOutcome | undefined> {
+    const { operation } = this.#execution;
+    const { recovery } = operation;
+    if (this.#claimed.recovers && typeof recovery === "object") {
+      if (!(await this.#begins())) return undefined;
+      return this.#reconcile(recovery);
+    }
+    if (this.#isTooOld()) return this.#giveBack();
+    if (!(await this.#begins())) return undefined;
+    return this.#run();
+  }
+
+  /** False: ownership was lost. There is no pause between this and what begins. */
+  async #begins(): Promise<boolean> {
+    const { flight, openSession } = this.#execution;
+    if (!this.lease.isProved() && !(await this.lease.prove())) return false;
+    openSession().throwIfEnded();
+    flight.begins(this.#facts());
+    return true;
+  }
+
+  async #reconcile({
+    reconcile,
+    absentIsFinal,
+  }: Exclude<OperationDefinition<unknown, unknown>["recovery"], string>): Promise<ExecutionOutcome> {
+    const { operation, input } = this.#execution;
+    let answer: Reconciled<unknown>;
+    try {
+      answer = await this.#inside(() => reconcile(operation.copyInput(input), this.#context));
+    } catch (error) {
+      return this.#recover(error);
+    }
+    if (answer === "absent") {
+      this.#earlierAreShutOut = absentIsFinal === true;
+      if (this.#isTooOld()) {
+        this.#execution.flight.settles(undefined);
+        return this.#giveBack();
+      }
+      // `reconcile` may have taken longer than the lease.
+      if (!(await this.lease.prove())) return this.#awaitOthers();
+      return this.#run();
+    }
+    if (typeof answer === "object" && answer !== null && "found" in answer) return this.#settleValue(answer.found);
+    if (answer === "unknown") return this.#hold(undefined);
+    return this.#recover(
+      new InvalidArgumentError(
+        'reconcile must answer { found: value }, "absent" or "unknown": nothing else says what to do',
+      ),
+    );
+  }
+
+  async #run(): Promise<ExecutionOutcome> {
+    const { operation, input } = this.#execution;
+    let value: unknown;
+    try {
+      value = await this.#inside(() => operation.run(input, this.#context));
+    } catch (error) {
+      return this.#fail(error);
+    }
+    return this.#settleValue(value);
+  }
+
+  async #inside<Result>(effect: () => Result | PromiseLike<Result>): Promise<Result> {
+    const going: Going = { execution: this.#execution, ended: false };
+    try {
+      return await within.run([...(within.getStore() ?? []), going], effect);
+    } finally {
+      going.ended = true;
+    }
+  }
+
+  async #settleValue(value: unknown): Promise<ExecutionOutcome> {
+    let result: InlineResult;
+    try {
+      result = encodeValue(value);
+    } catch (error) {
+      return this.#hold({ ...this.#unrecorded(), give: () => value }, error);
+    }
+    return this.#settleResult(result, { ...this.#unrecorded(), give: () => decodeValue(result) });
+  }
+
+  /** Rule E7. */
+  async #fail(error: unknown): Promise<ExecutionOutcome> {
+    const { takeover } = this.lease.record;
+    switch (this.#meaningOf(error)) {
+      case "recover":
+        return this.#recover(error);
+      case "retry":
+        // It speaks for this attempt alone: one before it may still commit, so that the next asks again.
+        return takeover ? this.#settleUnresolved(error, 0) : this.#release(error);
+      case "replay": {
+        // An owner before may still commit, and its row would contradict a recorded failure.
+        if (takeover && !this.#earlierAreShutOut) return this.#recover(error);
+        const unrecorded = { ...this.#unrecorded(), give: () => this.#rethrow(error, false) };
+        let result: InlineResult;
+        try {
+          result = encodeFailure(error, this.#execution.operation.serializeError);
+        } catch (cause) {
+          return this.#hold(unrecorded, cause);
+        }
+        return this.#settleResult(result, unrecorded, () => this.#rethrow(error, true));
+      }
+    }
+  }
+
+  /** Once the signal has aborted, the error may be about that alone: nobody knows what it means. */
+  #meaningOf(error: unknown): ErrorMeaning {
+    if (this.lease.isOver()) return "recover";
+    try {
+      const meaning = this.#execution.operation.onError(error);
+      return meaning === "replay" || meaning === "retry" ? meaning : "recover";
+    } catch {
+      return "recover";
+    }
+  }
+
+  #recover(error: unknown): Promise<ExecutionOutcome> {
+    return this.#settleUnresolved(error, this.#execution.operation.recoverAfterMs);
+  }
+
+  /** The next call recovers, once what this attempt sent has landed or died. */
+  #settleUnresolved(error: unknown, leaseMs: number): Promise<ExecutionOutcome> {
+    return this.#settle({ ...this.#unrecorded(), give: () => this.#rethrow(error, false) }, (record) => ({
+      ...record,
+      leaseMs,
+    }));
+  }
+
+  #release(error: unknown): Promise<ExecutionOutcome> {
+    return this.#settle({ ...this.#unrecorded(), give: () => this.#rethrow(error, false) }, released);
+  }
+
+  /** `outcome`: what this attempt's own callers get all the same; the error of a held operation where it is left out. */
+  async #hold(outcome: ExecutionOutcome | undefined, cause?: unknown): Promise<ExecutionOutcome> {
+    const { operation } = this.#execution;
+    const given = outcome ?? {
+      ...this.#unrecorded(),
+      give: () => {
+        throw held(operation.name, this.lease.record);
+      },
+    };
+    const settled = await this.#settle(given, (record) => ({ ...record, status: "held", leaseMs: undefined }));
+    if (outcome !== undefined && settled === given) this.#publishUnrecorded("not recordable", cause);
+    return settled;
+  }
+
+  async #settleResult(
+    inline: InlineResult,
+    unrecorded: ExecutionOutcome,
+    give: () => unknown = unrecorded.give,
+  ): Promise<ExecutionOutcome> {
+    const { operation, openSession, remember } = this.#execution;
+    const { recordBytesMax } = openSession().store.traits;
+    const ready = (record: WritableRecord, result: RecordResult): WritableRecord => ({
+      ...record,
+      status: "ready",
+      leaseMs: undefined,
+      result,
+    });
+    const { byteLength } = encodeRecord(ready(this.lease.record, inline));
+    let result: RecordResult = inline;
+    if (byteLength > Math.min(operation.inlineBytesMax, recordBytesMax)) {
+      const bytes = resultBytes(inline);
+      if (bytes.byteLength > recordBytesMax) {
+        return this.#hold(
+          unrecorded,
+          `the result is ${bytes.byteLength} bytes long; the store takes ${recordBytesMax}`,
+        );
+      }
+      this.#execution.flight.settles(unrecorded);
+      try {
+        result = await this.#offload(inline, bytes);
+      } catch (error) {
+        return this.#notRecorded(unrecorded, error);
+      }
+    }
+    return this.#settle(
+      unrecorded,
+      (record) => ready(record, result),
+      (record, firstSentAtMs) => {
+        remember(record, 0, firstSentAtMs);
+        return { ...unrecorded, recorded: true, give };
+      },
+    );
+  }
+
+  /** Rule E9: confirmed before the record points to it. The lease is renewed meanwhile. */
+  async #offload({ kind: of, encoding }: InlineResult, bytes: Uint8Array): Promise<OffloadedResult> {
+    const { address, openSession } = this.#execution;
+    const session = openSession();
+    const { operationId, attempt } = this.#context;
+    const random = Buffer.from(session.runtime.randomBytes(8)).toString("hex");
+    const object = `${address.name.replace(/\.json$/, "")}.${operationId}.${attempt}.${random}.result`;
+    const offloaded: OffloadedResult = {
+      kind: "offloaded",
+      of,
+      encoding,
+      object,
+      sha256: sha256(bytes),
+      bytes: bytes.byteLength,
+    };
+    const settled = await settleWrite(session, {
+      name: object,
+      bytes,
+      inspect: (stored) => ({ ours: sha256(stored.bytes) === offloaded.sha256, seen: undefined }),
+    });
+    if (settled.kind === "mine") return offloaded;
+    throw new StoreError("CORRUPT", session.store.traits.name, "the object of a large result is not what was written");
+  }
+
+  /** Rule E5. `unrecorded`: what the callers get when it cannot be recorded in time. */
+  async #settle(
+    unrecorded: ExecutionOutcome,
+    make: (record: WritableRecord) => WritableRecord,
+    settled: (record: WritableRecord, firstSentAtMs: number) => ExecutionOutcome = () => unrecorded,
+  ): Promise<ExecutionOutcome> {
+    this.#execution.flight.settles(unrecorded);
+    try {
+      const settlement = await this.lease.settle(make);
+      if (settlement.kind === "written") return settled(settlement.record, settlement.firstSentAtMs);
+    } catch (error) {
+      if (!UnsupportedRecordError.is(error)) return this.#notRecorded(unrecorded, error);
+      // Written by a later version, so by another owner.
+    }
+    return this.#awaitOthers();
+  }
+
+  #notRecorded(unrecorded: ExecutionOutcome, cause: unknown): ExecutionOutcome {
+    this.#publishUnrecorded("store", cause instanceof SessionEnded ? cause.trouble : cause);
+    return unrecorded;
+  }
+
+  /**
+   * Another owner has the record: what it says in the end is the answer, and never what this attempt's effect came to.
+   *
+   * @throws {OutcomeUnknownError} when nothing can be recorded any more, {@link SessionEnded} at the deadline.
+   */
+  async #awaitOthers(): Promise<ExecutionOutcome> {
+    const { flight, openSession, operation } = this.#execution;
+    publish("firstwrite:ownership-lost", () => ({
+      operation: operation.name,
+      ...factsOf(this.lease.record),
+      attempt: this.lease.record.attempt,
+    }));
+    flight.loses();
+    const session = openSession();
+    const backoff = new Backoff(session.runtime);
+    for (;;) {
+      let found: Found | undefined;
+      try {
+        found = await look(session, this.#execution);
+        if (found?.record.operationId === this.#context.operationId) {
+          const { status, result } = found.record;
+          if (status === "ready" && result !== undefined) return await replay(session, this.#execution, found, result);
+          if (status === "held") throw held(operation.name, found.record);
+          await session.pause(backoff);
+          continue;
+        }
+      } catch (error) {
+        if (error instanceof SessionEnded || OperationHeldError.is(error) || ResultGoneError.is(error)) throw error;
+        throw unknownOutcome(this.#facts(), error);
+      }
+      throw unknownOutcome(this.#facts(), undefined);
+    }
+  }
+
+  /** By the store's time of the claim: a caller whose clock is behind, and a record that was pruned (rule E8). */
+  #isTooOld(): boolean {
+    const { keyAge } = this.#execution;
+    return keyAge !== undefined && isTooOld(keyAge, this.#claimed.mine.at);
+  }
+
+  /** As by `retry`, since nothing was run. */
+  async #giveBack(): Promise<never> {
+    const { keyAge, address } = this.#execution;
+    const { takeover, operationId } = this.lease.record;
+    try {
+      await this.lease.settle((record) => (takeover ? { ...record, leaseMs: 0 } : released(record)));
+    } catch (error) {
+      // The claim's lease ends by itself.
+      if (!(error instanceof SessionEnded) && !StoreError.is(error)) throw error;
+    }
+    throw keyTooOld(keyAge ?? { issuedAt: 0, windowMs: 0 }, { operationId, keyHash: address.keyHash });
+  }
+
+  #facts(): KnownFacts {
+    return factsOf(this.lease.record);
+  }
+
+  #unrecorded(): Pick<ExecutionOutcome, "operationId" | "replayed" | "recorded"> {
+    return { operationId: this.#context.operationId, replayed: false, recorded: false };
+  }
+
+  #rethrow(error: unknown, recorded: boolean): never {
+    noteExecution(error, { ...this.#unrecorded(), recorded });
+    throw error;
+  }
+
+  #publishUnrecorded(reason: "store" | "not recordable", cause: unknown): void {
+    publish("firstwrite:not-recorded", () => ({
+      operation: this.#execution.operation.name,
+      ...this.#facts(),
+      reason,
+      cause,
+    }));
+  }
+}
+
+/** The recorded result, as every later caller gets it. */
+async function replay(
+  session: StoreSession,
+  { operation, remember }: Execution,
+  { record, stored }: Found,
+  result: RecordResult,
+): Promise<ExecutionOutcome> {
+  const { operationId } = record;
+  if (result.kind !== "offloaded") {
+    remember(record, stored.readAt - stored.modifiedAt, stored.sentAtMs);
+    return replayOf({ operationId, result }, operation);
+  }
+  const object = await session.read(result.object);
+  const inline = object && resultOfBytes(result, object.bytes);
+  if (inline === undefined) {
+    const how = object === undefined ? "is missing" : "is not what was stored";
+    throw new ResultGoneError(
+      `the operation is done, and the object of its result ${how}: look it up by its operation ID; it is not run again`,
+      factsOf(record),
+    );
+  }
+  return replayOf({ operationId, result: inline }, operation);
+}
+
+/** A recorded result that is at hand. */
+export function replayOf(
+  { operationId, result }: { readonly operationId: string; readonly result: InlineResult },
+  operation: Pick<OperationDefinition<never, unknown>, "deserializeError">,
+): ExecutionOutcome {
+  const facts = { operationId, replayed: true, recorded: true };
+  return { ...facts, give: () => giveResult(result, operation, facts) };
+}
+
+/** Returns the value, or throws the failure, of a record. */
+function giveResult(
+  result: InlineResult,
+  { deserializeError }: Pick<OperationDefinition<never, unknown>, "deserializeError">,
+  facts: Parameters<typeof noteExecution>[1],
+): unknown {
+  if (result.kind === "value") return decodeValue(result);
+  const error = decodeFailure(result, deserializeError);
+  noteExecution(error, facts);
+  throw error;
+}
+
+function released(record: WritableRecord): WritableRecord {
+  return { ...record, status: "released", leaseMs: undefined };
+}
+
+function held(operation: string, record: IdempotencyRecord): OperationHeldError {
+  publish("firstwrite:held", () => ({ operation, ...factsOf(record) }));
+  return new OperationHeldError(
+    "nobody knows whether the operation's effect happened, and a person has to decide: look it up by its operation ID, " +
+      "then settle or release it",
+    factsOf(record),
+  );
+}
+
+function unknownOutcome(facts: OperationFacts, cause: unknown): OutcomeUnknownError {
+  return new OutcomeUnknownError(
+    "the operation was taken over while its effect was going on, and nothing tells what came of it: send it again with the same key",
+    facts,
+    cause === undefined ? {} : { cause },
+  );
+}
+
+function factsOf({ operationId, keyHash }: IdempotencyRecord): KnownFacts {
+  return { operationId, keyHash };
+}

@@ -1,0 +1,237 @@
+import { Backoff } from "./backoff.ts";
+import type { Version } from "./conditional-store.ts";
+import type { RecordAddress } from "./object-name.ts";
+import { decodeRecord, encodeRecord, stamp, type IdempotencyRecord, type WritableRecord } from "./record.ts";
+import type { Runtime } from "./runtime.ts";
+import { settleWrite, type SettledWrite } from "./settled-write.ts";
+import { SessionEnded, type StoreSession } from "./store-session.ts";
+
+/** A claim that was won, and what its lease goes by. */
+export interface LeaseOptions {
+  readonly runtime: Runtime;
+  /** Opens a session that lives as long as the flight, and gives one request up after `requestMsMax`. */
+  readonly openSession: (requestMsMax?: number) => StoreSession;
+  readonly address: RecordAddress;
+  readonly record: WritableRecord;
+  readonly version: Version;
+  /** By the monotonic clock, before the first sending of the claim's bytes. */
+  readonly firstSentAtMs: number;
+  /** How long the owner counts its own lease, in milliseconds. The record says how long others do, which is longer. */
+  readonly leaseMs: number;
+  /** From then on after `firstSentAtMs` the lease is not renewed, in milliseconds. */
+  readonly maxRunMs: number;
+}
+
+/** How the settling write of an owner ended. */
+export type Settlement =
+  | { readonly kind: "written"; readonly record: WritableRecord; readonly firstSentAtMs: number }
+  /** Another's record is there: nothing more may be written. */
+  | { readonly kind: "lost" };
+
+/**
+ * One attempt's ownership of a record (rules E3 and E5): from the claim to the settling write the lease is renewed when a
+ * third of it has passed. One write of an owner is under way at a time.
+ */
+export class Lease {
+  readonly address: RecordAddress;
+  readonly #options: LeaseOptions;
+  readonly #abort = new AbortController();
+  /** What this attempt wrote to live by. */
+  readonly #leaseIds = new Set<string>();
+  /** What it wrote to settle. */
+  readonly #settlingIds = new Set<string>();
+  #record: WritableRecord;
+  #version: Version;
+  #ownedUntilMs: number;
+  #lost = false;
+  #stopped = false;
+  #renewal: { readonly session: StoreSession; readonly done: Promise<void> } | undefined;
+  #cancelTimer: () => void = () => {};
+  #cancelProofTimer: () => void = () => {};
+
+  constructor(options: LeaseOptions) {
+    this.#options = options;
+    this.address = options.address;
+    this.#record = options.record;
+    this.#version = options.version;
+    this.#leaseIds.add(options.record.writeId);
+    this.#ownedUntilMs = options.firstSentAtMs + options.leaseMs;
+    this.#schedule(options.firstSentAtMs);
+  }
+
+  get record(): WritableRecord {
+    return this.#record;
+  }
+
+  /** Aborts when ownership is lost, or can no longer be proved, or by {@link cancel}. */
+  get signal(): AbortSignal {
+    return this.#abort.signal;
+  }
+
+  get lost(): boolean {
+    return this.#lost;
+  }
+
+  /** Whether this process owns the operation, for all that it knows. Looks at the clock: timers may be late. */
+  isProved(): boolean {
+    return !this.#lost && this.#options.runtime.monotonicMs() < this.#ownedUntilMs;
+  }
+
+  /**
+   * Renews until ownership is proved (rule E3: `run` starts only while it is). False: it is lost, or `maxRunMs` has passed.
+   *
+   * @throws {SessionEnded}
+   */
+  async prove(): Promise<boolean> {
+    const { runtime, openSession, firstSentAtMs, maxRunMs } = this.#options;
+    const backoff = new Backoff(runtime);
+    const session = openSession();
+    while (!this.isProved()) {
+      session.throwIfEnded();
+      if (this.#lost || runtime.monotonicMs() >= firstSentAtMs + maxRunMs) return false;
+      this.#cancelTimer();
+      await this.#renew();
+      if (!this.isProved()) await session.pause(backoff);
+    }
+    return true;
+  }
+
+  /** Aborts the effect's signal, as its last caller asked. The lease goes on: the effect may have started. */
+  cancel(reason: unknown): void {
+    this.#abort.abort(reason);
+  }
+
+  /** Has the effect's signal aborted, or should it have by the clock? */
+  isOver(): boolean {
+    if (!this.isProved()) this.#abortUnproved();
+    return this.signal.aborted;
+  }
+
+  /**
+   * The settling write: what `make` makes of the attempt's record, at the version held. Ends the renewing.
+   *
+   * @throws {SessionEnded} when it could not be found out before the session ended: it may be written now, later or never.
+   * @throws {StoreError} that no retry can mend, and what a record that cannot be read throws.
+   */
+  async settle(make: (record: WritableRecord) => WritableRecord): Promise<Settlement> {
+    await this.stop();
+    const session = this.#options.openSession();
+    const backoff = new Backoff(this.#options.runtime);
+    while (!this.#lost) {
+      const record = make({ ...this.#record, ...stamp(this.#options.runtime, this.#record.ttlMs) });
+      const firstSentAtMs = this.#options.runtime.monotonicMs();
+      this.#settlingIds.add(record.writeId);
+      const settled = await this.#write(session, record, this.#settlingIds);
+      if (settled.kind === "mine") return { kind: "written", record, firstSentAtMs };
+      if (!this.#goOnFrom(settled)) break;
+      await session.pause(backoff);
+    }
+    return { kind: "lost" };
+  }
+
+  /** Ends the renewing. A renewal that is not decided is left as it is: its request is waited for, and not repeated. */
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    this.#cancelTimer();
+    this.#cancelProofTimer();
+    const renewal = this.#renewal;
+    if (renewal === undefined) return;
+    renewal.session.finish();
+    await renewal.done;
+  }
+
+  #schedule(sentAtMs: number): void {
+    const { runtime, leaseMs, maxRunMs, firstSentAtMs } = this.#options;
+    this.#cancelTimer();
+    const renewAtMs = sentAtMs + leaseMs / 3;
+    const renews = renewAtMs < firstSentAtMs + maxRunMs;
+    const atMs = renews ? renewAtMs : this.#ownedUntilMs;
+    this.#cancelTimer = runtime.setTimer(Math.max(0, atMs - runtime.monotonicMs()), () => {
+      if (renews) void this.#renew();
+      else this.#abortUnproved();
+    });
+  }
+
+  /** Never rejects. Joins a renewal that is under way. */
+  async #renew(): Promise<void> {
+    if (this.#stopped || this.#lost) return;
+    if (this.#renewal === undefined) {
+      // A request that hangs must leave time for another one before the lease is over.
+      const session = this.#options.openSession(this.#options.leaseMs / 3);
+      this.#armProofTimer();
+      const done = this.#renewIn(session).finally(() => {
+        this.#renewal = undefined;
+      });
+      this.#renewal = { session, done };
+    }
+    await this.#renewal.done;
+  }
+
+  async #renewIn(session: StoreSession): Promise<void> {
+    const { runtime, leaseMs } = this.#options;
+    const backoff = new Backoff(runtime);
+    try {
+      for (;;) {
+        const record: WritableRecord = { ...this.#record, ...stamp(runtime, this.#record.ttlMs) };
+        const firstSentAtMs = runtime.monotonicMs();
+        this.#leaseIds.add(record.writeId);
+        const settled = await this.#write(session, record, new Set([record.writeId]));
+        if (settled.kind === "mine") {
+          this.#record = record;
+          this.#version = settled.version;
+          this.#ownedUntilMs = firstSentAtMs + leaseMs;
+          this.#cancelProofTimer();
+          if (!this.#stopped) this.#schedule(firstSentAtMs);
+          return;
+        }
+        if (!this.#goOnFrom(settled)) return;
+        await session.pause(backoff);
+      }
+    } catch (error) {
+      // What the store said cannot be mended by sending again at once; the owner stays one until its lease ends.
+      if (!(error instanceof SessionEnded) && !this.#stopped) this.#schedule(runtime.monotonicMs());
+    }
+  }
+
+  /** Whether the record that a refused write found is still this attempt's, to be written again at its version (E5). */
+  #goOnFrom(settled: Exclude<SettledWrite<IdempotencyRecord>, { kind: "mine" }>): boolean {
+    const { writeId } = settled.kind === "other" ? settled.seen : { writeId: undefined };
+    if (settled.kind === "other" && writeId !== undefined && this.#leaseIds.has(writeId)) {
+      this.#version = settled.stored.version;
+      return true;
+    }
+    this.#lost = true;
+    this.#cancelTimer();
+    this.#cancelProofTimer();
+    this.#abort.abort(new Error("another process has taken the operation over: nothing more may be sent for it"));
+    return false;
+  }
+
+  #write(
+    session: StoreSession,
+    record: WritableRecord,
+    ours: ReadonlySet<string>,
+  ): Promise<SettledWrite<IdempotencyRecord>> {
+    return settleWrite(session, {
+      name: this.address.name,
+      expected: this.#version,
+      bytes: encodeRecord(record),
+      inspect: (stored) => {
+        const seen = decodeRecord(session.store.traits.name, this.address, stored);
+        return { ours: seen.writeId !== undefined && ours.has(seen.writeId), seen };
+      },
+    });
+  }
+
+  #armProofTimer(): void {
+    const { runtime } = this.#options;
+    this.#cancelProofTimer();
+    this.#cancelProofTimer = runtime.setTimer(Math.max(0, this.#ownedUntilMs - runtime.monotonicMs()), () =>
+      this.#abortUnproved(),
+    );
+  }
+
+  #abortUnproved(): void {
+    this.#abort.abort(new Error("the lease could not be renewed in time: another process may take the operation over"));
+  }
+}
