@@ -72,6 +72,7 @@ export class CallerProcess<Result, Model> {
   #timers: SetTimer[] = [];
   #actions: Action<Result, Model>[] = [];
   #draws = 0;
+  #sent = 0;
   #now: number;
   #clockOffsetMs = 0;
 
@@ -162,7 +163,7 @@ export class CallerProcess<Result, Model> {
           caller: this.#index,
           id,
           readOnly: false,
-          sentAt: this.#now,
+          ...this.#stamp(),
           operation,
           name,
           expected,
@@ -187,7 +188,7 @@ export class CallerProcess<Result, Model> {
           caller: this.#index,
           id: this.#interners.requests.id(`read ${name}`),
           readOnly: true,
-          sentAt: this.#now,
+          ...this.#stamp(),
           operation: "read",
           name,
           expected: undefined,
@@ -225,14 +226,14 @@ export class CallerProcess<Result, Model> {
             caller: this.#index,
             id: this.#interners.requests.id(`service ${label}`),
             readOnly,
-            sentAt: this.#now,
+            ...this.#stamp(),
             label,
             apply,
           },
           answer(answer) {
             // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- what this request's own `apply` returned, copied
             if (answer.kind === "value") resolve(structuredClone(answer.value) as Asked);
-            else reject(answer.kind === "error" ? answer.error : new NoAnswerError("the service did not answer"));
+            else reject(answer.kind === "error" ? freshError(answer.error) : new NoAnswerError("no answer"));
           },
           signal,
           givenUp: reject,
@@ -240,6 +241,11 @@ export class CallerProcess<Result, Model> {
         return promise;
       },
     };
+  }
+
+  #stamp(): Pick<Request<Model>, "nth" | "sentAt"> {
+    this.#sent += 1;
+    return { nth: this.#sent, sentAt: this.#now };
   }
 
   #send({
@@ -295,4 +301,11 @@ export class CallerProcess<Result, Model> {
       },
     };
   }
+}
+
+/** Another for each process that is told of it: whoever catches an error may leave something with it. */
+function freshError(error: unknown): unknown {
+  if (typeof error !== "object" || error === null) return error;
+  const fresh: unknown = Object.create(Object.getPrototypeOf(error), Object.getOwnPropertyDescriptors(error));
+  return fresh;
 }

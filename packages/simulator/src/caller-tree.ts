@@ -39,7 +39,7 @@ interface Poll<Result, Model> {
   readonly request: number;
   readonly answer: string;
   readonly at: number;
-  /** Where the first answer led to; `undefined`: to this very node. */
+  /** Where it slept until it asked again; `undefined`: in this very node, or it has not. */
   readonly start: CallerNode<Result, Model> | undefined;
   /** It has slept since, for no time at all. */
   readonly woken: boolean;
@@ -76,7 +76,8 @@ export class CallerTree<Result, Model> {
     const step = await process.tell(told);
     const edge = this.#edge(node, told, step);
     node.edges.set(key, edge);
-    this.#keep(edge.node, process);
+    // A process that was led back to an earlier node has been told more than what leads there: it is not kept.
+    if (edge.node.origin?.parent === node) this.#keep(edge.node, process);
     return edge;
   }
 
@@ -153,7 +154,7 @@ function pollAfter<Result, Model>(
   }
   const { poll } = parent;
   if (told.kind !== "wake" || poll === undefined || step.drew || step.actions.length > 0) return undefined;
-  return parent.waits.timers[0]?.setAt === told.at ? { ...poll, start: poll.start ?? parent, woken: true } : undefined;
+  return parent.waits.timers[0]?.setAt === told.at ? { ...poll, start: parent, woken: true } : undefined;
 }
 
 function sameWaits<Model>(one: Waits<Model>, other: Waits<Model>): boolean {

@@ -15,3 +15,15 @@ export {
   type World,
 } from "./scenario.ts";
 export { Violation } from "./violation.ts";
+export { exploreOperation, operationScenario, type OperationPlan, type OperationSetup } from "./explore-operation.ts";
+export {
+  DeclinedError,
+  DuplicateRowError,
+  FencedError,
+  type LedgerClient,
+  type LedgerOptions,
+  type LedgerRow,
+  type LedgerState,
+  type RequestOptions,
+} from "./model-ledger.ts";
+export type { OperationModel } from "./operation-rules.ts";

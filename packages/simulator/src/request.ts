@@ -12,6 +12,8 @@ interface AnyRequest {
   readonly caller: number;
   /** Equal for requests that ask the same, whenever they were sent. */
   readonly id: number;
+  /** How many its caller had sent before it. */
+  readonly nth: number;
   readonly readOnly: boolean;
   /** By the world's time, in epoch milliseconds. */
   readonly sentAt: number;

@@ -396,7 +396,8 @@ export class PlayedWorld<Result, Model> implements World<Model> {
     for (const action of actions) this.#act(index, action);
     const held = { ...this.#caller(index).held };
     for (const channel of channels) {
-      if (node.waits[channel] !== before.node.waits[channel]) held[channel] = undefined;
+      // Not the same object, maybe, where another process was told all that the first was.
+      if (node.waits[channel]?.nth !== before.node.waits[channel]?.nth) held[channel] = undefined;
     }
     this.#change(index, { node, held });
   }
