@@ -4,6 +4,7 @@ import type { ConditionalStore } from "@firstwrite/core";
 
 import type { Provisioned, Row } from "./row.ts";
 import { conformance } from "./suites/conformance.ts";
+import { storm } from "./suites/storm.ts";
 import { tasks } from "./suites/tasks.ts";
 import { conformanceThroughProxy, tasksThroughProxy } from "./suites/through-proxy.ts";
 import { url } from "./suites/url.ts";
@@ -33,4 +34,5 @@ export const suites: readonly MatrixSuite[] = [
   tasksThroughProxy,
   url,
   webhooks,
+  storm,
 ];

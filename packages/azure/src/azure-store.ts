@@ -7,8 +7,7 @@
  * (https://github.com/Azure/azure-sdk-for-go/issues/17152). The version of a record is its ETag, as given.
  */
 
-import { createHash } from "node:crypto";
-import { arrayBuffer } from "node:stream/consumers";
+import { hash } from "node:crypto";
 
 import type { ContainerClient } from "@azure/storage-blob";
 import {
@@ -31,6 +30,7 @@ import {
   type WriteOutcome,
 } from "@firstwrite/core";
 
+import { collectBytes } from "./collect-bytes.ts";
 import { blobNameFault, charsLeft, fromBlobName, toBlobName, toBlobNamePrefix } from "./blob-name.ts";
 import { OneRequestClient, UnknownClientError, type Condition, type Exchange, type WireAnswer } from "./one-request.ts";
 import { sortReadFailure, sortWriteFailure } from "./sort-failure.ts";
@@ -104,7 +104,7 @@ export class AzureStore implements ConditionalStore {
     const blob = this.#client.container.getBlobClient(this.#blobName(name));
     const exchange = await this.#client.send({ signal }, async (abortSignal) => {
       const { readableStreamBody } = await blob.download(0, undefined, { abortSignal, maxRetryRequests: 0 });
-      return readableStreamBody && new Uint8Array(await arrayBuffer(readableStreamBody));
+      return readableStreamBody && collectBytes(readableStreamBody);
     });
     if (exchange.kind === "failed") {
       // The SDK gives up a whole answer for an ETag that is not there.
@@ -119,7 +119,7 @@ export class AzureStore implements ConditionalStore {
       throw this.#error("UNAVAILABLE", "the body did not arrive whole");
     }
     const md5 = answer.headers["content-md5"];
-    if (this.#withChecksums && md5 !== undefined && md5 !== md5Of(bytes).toString("base64")) {
+    if (this.#withChecksums && md5 !== undefined && md5 !== hash("md5", bytes, "base64")) {
       throw this.#error("CORRUPT", "the body does not fit its checksum");
     }
     const modifiedAt = timeOfHeader(this.traits.name, "last-modified", answer.headers["last-modified"]);
@@ -187,7 +187,7 @@ export class AzureStore implements ConditionalStore {
           blobContentType: "application/octet-stream",
           // Of a Put Blob the service checks it, stores it, and gives it with each read:
           // https://learn.microsoft.com/en-us/archive/blogs/windowsazurestorage/windows-azure-blob-md5-overview
-          ...(this.#withChecksums ? { blobContentMD5: md5Of(body) } : {}),
+          ...(this.#withChecksums ? { blobContentMD5: hash("md5", body, "buffer") } : {}),
         },
       }),
     );
@@ -237,13 +237,9 @@ export class AzureStore implements ConditionalStore {
   }
 }
 
-function md5Of(bytes: Uint8Array): Buffer {
-  return createHash("md5").update(bytes).digest();
-}
-
 function hasMd5(): boolean {
   try {
-    md5Of(new Uint8Array());
+    hash("md5", "");
     return true;
   } catch {
     return false;

@@ -18,9 +18,13 @@ import {
 /** The part of an HTTP answer that decides anything, as the HTTP client gave it. */
 export interface WireAnswer {
   readonly status: number;
-  /** Names in lower case. */
-  readonly headers: Readonly<Record<string, string>>;
+  readonly headers: Readonly<Partial<Record<WireHeader, string>>>;
 }
+
+/** The headers that are looked at, by their names in lower case. */
+const wireHeaders = ["etag", "date", "last-modified", "content-md5", "x-ms-error-code", "www-authenticate"] as const;
+
+type WireHeader = (typeof wireHeaders)[number];
 
 /**
  * How a call ended. `sent`: the request was handed to the HTTP client, so the service may have it. `answer` is there once
@@ -48,11 +52,16 @@ export interface Condition {
 }
 
 interface Call {
+  /** By which its request is known; aborts when the caller's does. */
   readonly signal: AbortSignal;
+  /** Whether the caller gave a signal, so that this one can abort. */
+  readonly canAbort: boolean;
   readonly condition: Condition | undefined;
   requestId: string | undefined;
   sent: boolean;
   answer: WireAnswer | undefined;
+  /** The body of the answer, where it comes as a stream. */
+  body: WireBody | undefined;
   first: Promise<WireResponse> | undefined;
 }
 
@@ -79,10 +88,12 @@ export class OneRequestClient {
     const abort = new AbortController();
     const call: Call = {
       signal: abort.signal,
+      canAbort: signal !== undefined,
       condition,
       requestId: undefined,
       sent: false,
       answer: undefined,
+      body: undefined,
       first: undefined,
     };
     const failed = (error: unknown): Exchange<Result> => {
@@ -90,28 +101,17 @@ export class OneRequestClient {
     };
     if (signal?.aborted === true) return failed(signal.reason);
 
-    const ended = Promise.withResolvers<Exchange<Result>>();
-    const onAbort = (): void => {
-      ended.resolve(failed(signal?.reason));
-      abort.abort(signal?.reason);
-    };
-    signal?.addEventListener("abort", onAbort, { once: true });
     this.#calls.set(call.signal, call);
     try {
-      // An abort ends the call at once, also while a credential is awaited that looks at no signal. A request that is
-      // still to be sent then belongs to no call any more, and is stopped.
-      const exchange = await Promise.race([
-        ended.promise,
-        send(call.signal).then(
-          (result): Exchange<Result> => ({ kind: "answered", result, answer: call.answer }),
-          failed,
-        ),
-      ]);
+      const sent = send(call.signal).then(
+        (result): Exchange<Result> => ({ kind: "answered", result, answer: call.answer }),
+        failed,
+      );
+      const exchange = signal === undefined ? await sent : await unlessAborted(signal, abort, sent, failed);
       // The SDK leaves a body unread, and its connection open, where it gives up an answer for a header.
-      if (exchange.kind === "failed" && exchange.answer?.status === 200) abort.abort();
+      if (exchange.kind === "failed" && exchange.answer?.status === 200) call.body?.destroy?.();
       return exchange;
     } finally {
-      signal?.removeEventListener("abort", onAbort);
       this.#calls.delete(call.signal);
       this.#calls.delete(call.requestId);
     }
@@ -139,12 +139,37 @@ export class OneRequestClient {
   #watchTheWire(): Policy {
     return {
       name: "firstwriteWire",
-      sendRequest: async (request, next) => {
+      sendRequest: (request, next) => {
         const call = this.#calls.get(request.requestId) ?? this.#calls.get(request.abortSignal);
-        if (call === undefined) throw new Error("a request that belongs to no call under way was stopped");
+        if (call === undefined) {
+          return Promise.reject(new Error("a request that belongs to no call under way was stopped"));
+        }
         return (call.first ??= pass(call, request, next));
       },
     };
+  }
+}
+
+/**
+ * An abort ends the call at once, also while a credential is awaited that looks at no signal. A request that is still to
+ * be sent then belongs to no call any more, and is stopped.
+ */
+async function unlessAborted<Result>(
+  signal: AbortSignal,
+  abort: AbortController,
+  sent: Promise<Exchange<Result>>,
+  failed: (error: unknown) => Exchange<Result>,
+): Promise<Exchange<Result>> {
+  const aborted = Promise.withResolvers<Exchange<Result>>();
+  const onAbort = (): void => {
+    aborted.resolve(failed(signal.reason));
+    abort.abort(signal.reason);
+  };
+  signal.addEventListener("abort", onAbort, { once: true });
+  try {
+    return await Promise.race([aborted.promise, sent]);
+  } finally {
+    signal.removeEventListener("abort", onAbort);
   }
 }
 
@@ -152,9 +177,34 @@ async function pass(call: Call, request: WireRequest, next: Next): Promise<WireR
   call.signal.throwIfAborted();
   if (call.condition !== undefined) checkCondition(request, call.condition);
   call.sent = true;
-  const response = await next(request);
-  call.answer = { status: response.status, headers: { ...response.headers.toJSON() } };
+  const response = await withoutIdleSignal(call, request, next);
+  call.answer = { status: response.status, headers: headersOf(response) };
+  call.body = response.readableStreamBody;
   return response;
+}
+
+/**
+ * A signal that cannot abort is there for the call to be found by, and costs the HTTP client more to watch than all that
+ * is done here. It is put back, for a second pass to be known by.
+ */
+async function withoutIdleSignal(call: Call, request: WireRequest, next: Next): Promise<WireResponse> {
+  if (call.canAbort || request.abortSignal !== call.signal) return next(request);
+  request.abortSignal = undefined;
+  try {
+    return await next(request);
+  } finally {
+    request.abortSignal = call.signal;
+  }
+}
+
+/** A copy: policies of the user's get the answer next. */
+function headersOf({ headers }: WireResponse): WireAnswer["headers"] {
+  const found: Partial<Record<WireHeader, string>> = {};
+  for (const name of wireHeaders) {
+    const value = headers.get(name);
+    if (value !== undefined) found[name] = value;
+  }
+  return found;
 }
 
 /**
@@ -232,12 +282,17 @@ type Next = (request: WireRequest) => Promise<WireResponse>;
 
 interface WireRequest {
   readonly requestId: string;
-  readonly abortSignal?: unknown;
+  abortSignal?: unknown;
   readonly headers: { get(name: string): string | undefined };
 }
 
 interface WireResponse {
   readonly status: number;
-  /** `toJSON` gives the names in lower case. */
-  readonly headers: { toJSON(): Record<string, string> };
+  /** `get` takes a name in any case. */
+  readonly headers: { get(name: string): string | undefined };
+  readonly readableStreamBody?: WireBody;
+}
+
+interface WireBody {
+  destroy?(): unknown;
 }

@@ -141,8 +141,12 @@ function sortUnsent(error: unknown): Rejection {
   const status = "statusCode" in error && typeof error.statusCode === "number" ? error.statusCode : 0;
   return status === 429 || status >= 500
     ? unavailable("the service that gives tokens is not available")
-    : denied("there are no credentials");
+    : denied(noCredentials);
 }
+
+const noCredentials =
+  "the credential gave no token: run `az login`, or give the machine or container this runs on a managed identity, or, for " +
+  "a store opened by its URL, set AZURE_STORAGE_CONNECTION_STRING, AZURE_STORAGE_KEY or AZURE_STORAGE_SAS_TOKEN";
 
 /** https://learn.microsoft.com/en-us/javascript/api/@azure/identity */
 const credentialErrors: ReadonlySet<string> = new Set([

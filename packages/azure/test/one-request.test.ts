@@ -25,6 +25,7 @@ import {
   credential,
   ends,
   found,
+  inBody,
   rejectsWith,
   removed,
   secureBench,
@@ -171,6 +172,7 @@ describe("azure: P1, one request for one call", () => {
         [azureError(503, "ServerBusy"), "unknown"],
         [azureError(409, "BlobAlreadyExists"), "refused"],
         [azureError(412, "ConditionNotMet"), "refused"],
+        [inBody(409, "BlobAlreadyExists"), "refused"],
         [azureError(404, "ContainerNotFound"), "INVALID_ARGUMENT"],
         [stored, "written"],
       ] as const) {

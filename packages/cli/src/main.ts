@@ -1,4 +1,6 @@
 #!/usr/bin/env node
+import { readFileSync } from "node:fs";
+
 import { IdempotencyError, StoreError } from "@firstwrite/core";
 import { Command, InvalidArgumentError as InvalidOption, Option } from "commander";
 
@@ -10,7 +12,8 @@ import { finishTask, getTask } from "./task.ts";
 
 const program = new Command("firstwrite")
   .description("Idempotent tasks on a bucket, a SQLite file or memory.")
-  // commander's own errors are of usage; asking for help is none. The commands below take this over.
+  .version(versionOfPackage(), "-V, --version", "print the version")
+  // commander's own errors are of usage; asking for help or for the version is none. The commands below take this over.
   .exitOverride((error) => process.exit(error.exitCode === 0 ? exitCode.ok : exitCode.usage))
   .addHelpText(
     "after",
@@ -81,6 +84,14 @@ async function end(work: Promise<ExitCode>): Promise<void> {
     console.error(describeError(error));
     process.exitCode = isUsage(error) ? exitCode.usage : exitCode.failed;
   }
+}
+
+/** Of the package.json beside this file's folder, which is `src` here and `dist` where it is published. */
+function versionOfPackage(): string {
+  const { version }: { version: string } = JSON.parse(
+    readFileSync(new URL("../package.json", import.meta.url), "utf8"),
+  );
+  return version;
 }
 
 function isUsage(error: unknown): boolean {

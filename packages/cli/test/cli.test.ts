@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { spawn, spawnSync, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -83,6 +83,14 @@ describe("firstwrite", function () {
     assert.equal(JSON.parse(run(["task", "get", id]).stdout).state, "pending");
     assert.equal(JSON.parse(run(["task", "finish", id]).stdout).state, "finished");
     assert.equal(JSON.parse(run(["task", "get", id]).stdout).state, "finished");
+  });
+
+  it("--version prints the version of the package, and nothing else", () => {
+    const { version } = JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8"));
+    for (const option of ["--version", "-V"]) {
+      const { status, stdout, stderr } = run([option]);
+      assert.deepEqual([status, stdout, stderr], [0, `${version}\n`, ""]);
+    }
   });
 
   const exits: [string, string[], number, RegExp][] = [

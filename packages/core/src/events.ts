@@ -5,6 +5,9 @@
 
 import { channel, subscribe, unsubscribe } from "node:diagnostics_channel";
 
+import { checkFunction } from "./check-argument.ts";
+import { InvalidArgumentError } from "./errors.ts";
+
 /** Channel name → message. Times are in milliseconds. */
 export interface FirstwriteEvents {
   /** One request to the store was answered, or given up. */
@@ -70,11 +73,34 @@ export interface FirstwriteEvents {
 
 export type EventName = keyof FirstwriteEvents;
 
-/** Calls `listener` for every event of that name until the function it returns is called. */
+/** The names at run time. A name of {@link FirstwriteEvents} that is missing here does not compile, nor does one too many. */
+const eventNames: Readonly<Record<EventName, true>> = {
+  "firstwrite:store-request": true,
+  "firstwrite:unknown-resolved": true,
+  "firstwrite:reserved": true,
+  "firstwrite:executed": true,
+  "firstwrite:taken-over": true,
+  "firstwrite:ownership-lost": true,
+  "firstwrite:not-recorded": true,
+  "firstwrite:held": true,
+  "firstwrite:conflict": true,
+};
+
+/**
+ * Calls `listener` for every event of that name until the function it returns is called.
+ *
+ * @throws {InvalidArgumentError} for a name that is none of ours: `node:diagnostics_channel` takes any, and a listener on
+ *   a misspelt one would never be called.
+ */
 export function onEvent<Name extends EventName>(
   name: Name,
   listener: (message: FirstwriteEvents[Name]) => void,
 ): () => void {
+  if (!Object.hasOwn(eventNames, name)) {
+    const known = Object.keys(eventNames).join(", ");
+    throw new InvalidArgumentError(`there is no event ${JSON.stringify(name)}: there are ${known}`);
+  }
+  checkFunction(listener, "the listener");
   // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- a channel's messages are `unknown`; only `publish` sends on ours, typed by its name
   const untyped = (message: unknown): void => listener(message as FirstwriteEvents[Name]);
   subscribe(name, untyped);

@@ -147,6 +147,7 @@ async function claim(session: StoreSession, execution: Execution, found: Found |
     const next = nextClaim(session, execution, found);
     switch (next.kind) {
       case "settled":
+        flight.claims(undefined);
         return next;
       case "wait":
         if (flight.waits({ operationId: next.found.record.operationId, leaseLeftMs: next.leaseLeftMs })) {
@@ -274,14 +275,18 @@ async function look(session: StoreSession, { address }: Execution): Promise<Foun
   return stored && { stored, record: decodeRecord(session.store.traits.name, address, stored) };
 }
 
+/** In place of what an effect came to, when another owner was found first. */
+const ownershipLost = Symbol("ownership lost");
+
 /** One attempt that this process owns, from its claim to its settling write. */
 class Attempt {
   readonly lease: Lease;
   readonly #execution: Execution;
   readonly #claimed: Extract<Claimed, { kind: "mine" }>;
-  readonly #context: EffectContext;
+  readonly #lost = Promise.withResolvers<typeof ownershipLost>();
   /** This attempt's own `reconcile` found that no earlier one happened or can happen any more (rule E7). */
   #earlierAreShutOut = false;
+  #toldUnrecorded = false;
 
   constructor(execution: Execution, claimed: Extract<Claimed, { kind: "mine" }>) {
     const { operation, address, flight, openSession } = execution;
@@ -297,17 +302,11 @@ class Attempt {
       firstSentAtMs: claimed.firstSentAtMs,
       leaseMs: operation.leaseMs,
       maxRunMs: operation.maxRunMs,
+      onLost: () => this.#loses(),
+      onGivenUp: () => flight.givesUp(),
     });
     this.lease = lease;
     flight.onCancel = (reason) => lease.cancel(reason);
-    this.#context = {
-      operationId: claimed.record.operationId,
-      attempt: claimed.record.attempt,
-      signal: lease.signal,
-      get remainingMs() {
-        return Math.max(0, flight.deadlineAtMs - runtime.monotonicMs());
-      },
-    };
   }
 
   /** `undefined`: ownership was lost before anything began. */
@@ -337,12 +336,13 @@ class Attempt {
     absentIsFinal,
   }: Exclude<OperationDefinition<unknown, unknown>["recovery"], string>): Promise<ExecutionOutcome> {
     const { operation, input } = this.#execution;
-    let answer: Reconciled<unknown>;
+    let answer: Reconciled<unknown> | typeof ownershipLost;
     try {
-      answer = await this.#inside(() => reconcile(operation.copyInput(input), this.#context));
+      answer = await this.#inside(() => reconcile(operation.copyInput(input), this.#begin()));
     } catch (error) {
       return this.#recover(error);
     }
+    if (answer === ownershipLost) return this.#awaitOthers();
     if (answer === "absent") {
       this.#earlierAreShutOut = absentIsFinal === true;
       if (this.#isTooOld()) {
@@ -366,20 +366,40 @@ class Attempt {
     const { operation, input } = this.#execution;
     let value: unknown;
     try {
-      value = await this.#inside(() => operation.run(input, this.#context));
+      value = await this.#inside(() => operation.run(input, this.#begin()));
     } catch (error) {
       return this.#fail(error);
     }
+    if (value === ownershipLost) return this.#awaitOthers();
     return this.#settleValue(value);
   }
 
-  async #inside<Result>(effect: () => Result | PromiseLike<Result>): Promise<Result> {
+  /** What an effect that begins now is told. */
+  #begin(): EffectContext {
+    const { flight, openSession } = this.#execution;
+    const { runtime } = openSession();
+    const { operationId, attempt } = this.#claimed.record;
+    return {
+      operationId,
+      attempt,
+      signal: this.lease.begin(),
+      get remainingMs() {
+        return Math.max(0, flight.deadlineAtMs - runtime.monotonicMs());
+      },
+    };
+  }
+
+  /** Not longer than ownership lasts: what an effect comes to after that is nobody's answer. */
+  async #inside<Result>(effect: () => Result | PromiseLike<Result>): Promise<Result | typeof ownershipLost> {
     const going: Going = { execution: this.#execution, ended: false };
-    try {
-      return await within.run([...(within.getStore() ?? []), going], effect);
-    } finally {
-      going.ended = true;
-    }
+    const ends = within.run([...(within.getStore() ?? []), going], async () => {
+      try {
+        return await effect();
+      } finally {
+        going.ended = true;
+      }
+    });
+    return Promise.race([ends, this.#lost.promise]);
   }
 
   async #settleValue(value: unknown): Promise<ExecutionOutcome> {
@@ -462,46 +482,39 @@ class Attempt {
     unrecorded: ExecutionOutcome,
     give: () => unknown = unrecorded.give,
   ): Promise<ExecutionOutcome> {
-    const { operation, openSession, remember } = this.#execution;
+    const { operation, flight, openSession, remember } = this.#execution;
     const { recordBytesMax } = openSession().store.traits;
-    const ready = (record: WritableRecord, result: RecordResult): WritableRecord => ({
-      ...record,
-      status: "ready",
-      leaseMs: undefined,
-      result,
-    });
-    const { byteLength } = encodeRecord(ready(this.lease.record, inline));
-    let result: RecordResult = inline;
-    if (byteLength > Math.min(operation.inlineBytesMax, recordBytesMax)) {
-      const bytes = resultBytes(inline);
-      if (bytes.byteLength > recordBytesMax) {
-        return this.#hold(
-          unrecorded,
-          `the result is ${bytes.byteLength} bytes long; the store takes ${recordBytesMax}`,
-        );
-      }
-      this.#execution.flight.settles(unrecorded);
-      try {
-        result = await this.#offload(inline, bytes);
-      } catch (error) {
-        return this.#notRecorded(unrecorded, error);
-      }
+    const settle = (result: RecordResult, bytesMax: number): Promise<ExecutionOutcome | undefined> =>
+      this.#settleWithin(
+        bytesMax,
+        unrecorded,
+        (record) => ({ ...record, status: "ready", leaseMs: undefined, result }),
+        (record, firstSentAtMs) => {
+          remember(record, 0, firstSentAtMs);
+          return { ...unrecorded, recorded: true, give };
+        },
+      );
+    const settled = await settle(inline, Math.min(operation.inlineBytesMax, recordBytesMax));
+    if (settled !== undefined) return settled;
+    const bytes = resultBytes(inline);
+    if (bytes.byteLength > recordBytesMax) {
+      return this.#hold(unrecorded, `the result is ${bytes.byteLength} bytes long; the store takes ${recordBytesMax}`);
     }
-    return this.#settle(
-      unrecorded,
-      (record) => ready(record, result),
-      (record, firstSentAtMs) => {
-        remember(record, 0, firstSentAtMs);
-        return { ...unrecorded, recorded: true, give };
-      },
-    );
+    flight.settles(unrecorded);
+    let offloaded: OffloadedResult;
+    try {
+      offloaded = await this.#offload(inline, bytes);
+    } catch (error) {
+      return this.lease.lost ? this.#awaitOthers() : this.#notRecorded(unrecorded, error);
+    }
+    return (await settle(offloaded, Infinity)) ?? unrecorded;
   }
 
   /** Rule E9: confirmed before the record points to it. The lease is renewed meanwhile. */
   async #offload({ kind: of, encoding }: InlineResult, bytes: Uint8Array): Promise<OffloadedResult> {
     const { address, openSession } = this.#execution;
     const session = openSession();
-    const { operationId, attempt } = this.#context;
+    const { operationId, attempt } = this.#claimed.record;
     const random = Buffer.from(session.runtime.randomBytes(8)).toString("hex");
     const object = `${address.name.replace(/\.json$/, "")}.${operationId}.${attempt}.${random}.result`;
     const offloaded: OffloadedResult = {
@@ -521,19 +534,30 @@ class Attempt {
     throw new StoreError("CORRUPT", session.store.traits.name, "the object of a large result is not what was written");
   }
 
-  /** Rule E5. `unrecorded`: what the callers get when it cannot be recorded in time. */
+  /** Rule E5. `unrecorded`: what the callers get when it cannot be recorded in time, or is not a result. */
   async #settle(
     unrecorded: ExecutionOutcome,
     make: (record: WritableRecord) => WritableRecord,
-    settled: (record: WritableRecord, firstSentAtMs: number) => ExecutionOutcome = () => unrecorded,
   ): Promise<ExecutionOutcome> {
+    return (await this.#settleWithin(Infinity, unrecorded, make, () => unrecorded)) ?? unrecorded;
+  }
+
+  /** `undefined`: the record would be larger than `bytesMax`, and nothing was written. */
+  async #settleWithin(
+    bytesMax: number,
+    unrecorded: ExecutionOutcome,
+    make: (record: WritableRecord) => WritableRecord,
+    settled: (record: WritableRecord, firstSentAtMs: number) => ExecutionOutcome,
+  ): Promise<ExecutionOutcome | undefined> {
     this.#execution.flight.settles(unrecorded);
     try {
-      const settlement = await this.lease.settle(make);
+      const settlement = await this.lease.settle(make, bytesMax);
+      if (settlement.kind === "tooLarge") return undefined;
       if (settlement.kind === "written") return settled(settlement.record, settlement.firstSentAtMs);
     } catch (error) {
       if (!UnsupportedRecordError.is(error)) return this.#notRecorded(unrecorded, error);
       // Written by a later version, so by another owner.
+      this.#loses();
     }
     return this.#awaitOthers();
   }
@@ -550,11 +574,6 @@ class Attempt {
    */
   async #awaitOthers(): Promise<ExecutionOutcome> {
     const { flight, openSession, operation } = this.#execution;
-    publish("firstwrite:ownership-lost", () => ({
-      operation: operation.name,
-      ...factsOf(this.lease.record),
-      attempt: this.lease.record.attempt,
-    }));
     flight.loses();
     const session = openSession();
     const backoff = new Backoff(session.runtime);
@@ -562,7 +581,7 @@ class Attempt {
       let found: Found | undefined;
       try {
         found = await look(session, this.#execution);
-        if (found?.record.operationId === this.#context.operationId) {
+        if (found?.record.operationId === this.#claimed.record.operationId) {
           const { status, result } = found.record;
           if (status === "ready" && result !== undefined) return await replay(session, this.#execution, found, result);
           if (status === "held") throw held(operation.name, found.record);
@@ -575,6 +594,17 @@ class Attempt {
       }
       throw unknownOutcome(this.#facts(), undefined);
     }
+  }
+
+  #loses(): void {
+    const { flight, operation } = this.#execution;
+    publish("firstwrite:ownership-lost", () => ({
+      operation: operation.name,
+      ...this.#facts(),
+      attempt: this.lease.record.attempt,
+    }));
+    flight.loses();
+    this.#lost.resolve(ownershipLost);
   }
 
   /** By the store's time of the claim: a caller whose clock is behind, and a record that was pruned (rule E8). */
@@ -601,7 +631,7 @@ class Attempt {
   }
 
   #unrecorded(): Pick<ExecutionOutcome, "operationId" | "replayed" | "recorded"> {
-    return { operationId: this.#context.operationId, replayed: false, recorded: false };
+    return { operationId: this.#claimed.record.operationId, replayed: false, recorded: false };
   }
 
   #rethrow(error: unknown, recorded: boolean): never {
@@ -609,7 +639,10 @@ class Attempt {
     throw error;
   }
 
+  /** Once: what could not even be held was told as the store's failure. */
   #publishUnrecorded(reason: "store" | "not recordable", cause: unknown): void {
+    if (this.#toldUnrecorded) return;
+    this.#toldUnrecorded = true;
     publish("firstwrite:not-recorded", () => ({
       operation: this.#execution.operation.name,
       ...this.#facts(),

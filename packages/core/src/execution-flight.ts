@@ -1,4 +1,3 @@
-import { checkSignal } from "./check-argument.ts";
 import { InProgressError, OutcomeUnknownError, type OperationFacts } from "./errors.ts";
 import type { ExecutionFacts } from "./result.ts";
 import type { Runtime } from "./runtime.ts";
@@ -32,6 +31,8 @@ interface Joiner {
   readonly looksBefore: number;
   readonly leave: (how: Leaving) => void;
   cancelWaitTimer: (() => void) | undefined;
+  /** Its `waitMs` has passed, maybe while nobody's lease was waited for. */
+  waited: boolean;
 }
 
 type Leaving =
@@ -61,6 +62,8 @@ export class ExecutionFlight {
   #deadlineMsMax = 0;
   #looks = 0;
   #taken = false;
+  #landed = false;
+  #givenUp = false;
   #seen: SeenClaim | undefined;
   #facts: OperationFacts;
   #unrecorded: ExecutionOutcome | undefined;
@@ -87,9 +90,16 @@ export class ExecutionFlight {
     };
   }
 
-  /** Whether another call may still join: not once ownership was lost, for then this flight only reads. */
+  /**
+   * Whether another call may still join: not once ownership was lost, for then this flight only reads, nor when its run hangs.
+   */
   get isOpen(): boolean {
-    return this.#phase !== "lost" && !this.#end.signal.aborted;
+    return this.#phase !== "lost" && !this.#landed && !this.#givenUp && !this.#end.signal.aborted;
+  }
+
+  /** Whether the effect, or the question whether it happened, was begun. */
+  get #hasBegun(): boolean {
+    return this.#phase !== "claiming" && this.#phase !== "waiting";
   }
 
   /** When the last deadline of those who wait is, by the monotonic clock. */
@@ -98,7 +108,7 @@ export class ExecutionFlight {
   }
 
   /**
-   * Waits as one of the flight's callers.
+   * Waits as one of the flight's callers, whose signal has not aborted yet.
    *
    * @throws {InProgressError} when its `waitMs`, or its deadline, passes while another owner may be alive.
    * @throws {OutcomeUnknownError} when its deadline passes, or it cancels, after the effect began.
@@ -108,16 +118,25 @@ export class ExecutionFlight {
    */
   async join(limits: ExecutionLimits): Promise<{ readonly outcome: ExecutionOutcome; readonly first: boolean }> {
     const { signal, deadlineMs } = limits;
-    checkSignal(signal);
-    signal?.throwIfAborted();
     const endsAtMs = this.#runtime.monotonicMs() + deadlineMs;
     this.#deadlineMsMax = Math.max(this.#deadlineMsMax, deadlineMs);
-    if (this.#phase === "claiming" || this.#phase === "waiting") this.#endsAtMs = Math.max(this.#endsAtMs, endsAtMs);
+    if (!this.#hasBegun) this.#endsAtMs = Math.max(this.#endsAtMs, endsAtMs);
 
     const { promise: left, resolve: leave } = Promise.withResolvers<Leaving>();
-    const joiner: Joiner = { endsAtMs, limits, looksBefore: this.#looks, leave, cancelWaitTimer: undefined };
+    const joiner: Joiner = {
+      endsAtMs,
+      limits,
+      looksBefore: this.#looks,
+      leave,
+      cancelWaitTimer: undefined,
+      waited: limits.waitMs <= 0,
+    };
     this.#joiners.add(joiner);
-    const cancelTimer = this.#runtime.setTimer(deadlineMs, () => leave(this.#leaving()));
+    const cancelTimer = this.#runtime.setTimer(deadlineMs, () => {
+      // The last one ends a flight that has begun nothing: how that ends says what the store said.
+      if (this.#hasBegun || endsAtMs < this.#endsAtMs) leave(this.#leaving());
+      else this.#end.abort(nobodyWaits);
+    });
     const onAbort = (): void => leave(this.#leaving({ reason: signal?.reason }));
     signal?.addEventListener("abort", onAbort, { once: true });
     this.#landing ??= this.#land();
@@ -149,9 +168,10 @@ export class ExecutionFlight {
     let isNew = true;
     for (const joiner of this.#joiners) {
       if (joiner.looksBefore >= this.#looks) isNew = false;
-      else if (joiner.limits.waitMs <= 0) joiner.leave({ kind: "error", error: this.#inProgress() });
+      else if (joiner.waited) joiner.leave({ kind: "error", error: this.#inProgress() });
       else {
         joiner.cancelWaitTimer ??= this.#runtime.setTimer(joiner.limits.waitMs, () => {
+          joiner.waited = true;
           if (this.#phase === "waiting") joiner.leave({ kind: "error", error: this.#inProgress() });
         });
       }
@@ -159,7 +179,7 @@ export class ExecutionFlight {
     return isNew;
   }
 
-  /** The record was read and is another attempt's to be claimed, or none's: the flight goes on claiming. */
+  /** There is no other owner to wait for: the flight goes on claiming, or reads a result. `seen`: who may have died. */
   claims(seen: SeenClaim | undefined): void {
     this.#phase = "claiming";
     this.#seen = seen;
@@ -174,34 +194,44 @@ export class ExecutionFlight {
 
   /** The effect has ended, and `unrecorded` is what it came to unless it can be recorded in time (rule E5). */
   settles(unrecorded: ExecutionOutcome | undefined): void {
+    if (this.#phase === "lost") return;
     if (this.#phase !== "settling") this.#endsAtMs = this.#runtime.monotonicMs() + this.#deadlineMsMax;
     this.#phase = "settling";
     this.#unrecorded = unrecorded;
   }
 
-  /** Another owner has the record, after this flight's effect began: only to be read, until the last caller has left. */
+  /**
+   * Another owner has the record: after this flight's effect began it is only to be read, until the last caller has left.
+   */
   loses(): void {
+    if (!this.#hasBegun) return;
     this.#phase = "lost";
     this.#unrecorded = undefined;
     this.#endsAtMs = this.deadlineAtMs;
     if (this.#joiners.size === 0) this.#end.abort(nobodyWaits);
   }
 
+  /** The effect goes on longer than it may (`maxRunMs`): the next call may take it over, as any other process may. */
+  givesUp(): void {
+    this.#givenUp = true;
+  }
+
   /** Never rejects. */
   async #land(): Promise<Leaving> {
     try {
+      // Calls made at once have all joined before the first look is sent, which then is new to each of them.
+      await Promise.resolve();
       return { kind: "landed", outcome: await this.#fly() };
     } catch (error) {
       return error instanceof SessionEnded ? this.#leaving(undefined, error.trouble) : { kind: "error", error };
     } finally {
-      // What was left under way, such as a renewal's timer, ends with it.
-      this.#end.abort(nobodyWaits);
+      this.#landed = true;
     }
   }
 
   /** With what a caller leaves that waits no longer. */
   #leaving(cancelled?: { readonly reason: unknown }, trouble?: unknown): Leaving {
-    if (this.#phase === "claiming" || this.#phase === "waiting") {
+    if (!this.#hasBegun) {
       if (cancelled !== undefined) return { kind: "error", error: cancelled.reason };
       return {
         kind: "error",
@@ -213,6 +243,7 @@ export class ExecutionFlight {
   }
 
   #left(cancelled: { readonly reason: unknown } | undefined): void {
+    if (this.#landed) return;
     if (this.#phase === "running") {
       if (cancelled !== undefined) this.onCancel(cancelled.reason);
     } else if (this.#phase !== "settling") this.#end.abort(nobodyWaits);

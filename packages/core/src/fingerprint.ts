@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
 
 import { canonicalJson } from "./canonical-json.ts";
 
@@ -6,7 +6,7 @@ import { canonicalJson } from "./canonical-json.ts";
 export type Digest = `sha256:${string}`;
 
 export function sha256(data: string | Uint8Array): Digest {
-  return `sha256:${createHash("sha256").update(data).digest("hex")}`;
+  return `sha256:${hash("sha256", data)}`;
 }
 
 /**

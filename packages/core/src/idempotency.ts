@@ -1,11 +1,12 @@
-import { toJson } from "./canonical-json.ts";
-import { checkFunction, checkNames, checkObject } from "./check-argument.ts";
+import { canonicalJson } from "./canonical-json.ts";
+import { checkFunction, checkNames, checkObject, checkSignal } from "./check-argument.ts";
 import type { ConditionalStore } from "./conditional-store.ts";
+import { copyOf } from "./copy-of.ts";
 import { InvalidArgumentError } from "./errors.ts";
 import { checkNotWithin, executeIn, replayOf } from "./execute.ts";
 import { ExecutionFlight, type ExecutionLimits, type ExecutionOutcome } from "./execution-flight.ts";
 import { publish } from "./events.ts";
-import { fingerprintOf, type Digest } from "./fingerprint.ts";
+import { sha256, type Digest } from "./fingerprint.ts";
 import { checkIssuedAt, isTooOld, keyAge, keyTooOld, timeOfKey, type KeyAge } from "./key-age.ts";
 import { encodeScope, recordAddress, recordPlace, type RecordAddress, type RecordPlace } from "./object-name.ts";
 import type { OperationDefinition } from "./operation.ts";
@@ -183,15 +184,19 @@ export class Idempotency {
     checkNames(request, EXECUTE_NAMES, "the request, which has scope and key,");
     const startedAtMs = this.runtime.monotonicMs();
     const address = recordAddress(this.#prefix, request.scope, request.key);
-    const identity = toJson(definition.fingerprint(input), "the fingerprint of the input");
-    const inputHash = fingerprintOf([definition.name, identity]);
+    const inputHash = inputHashOf(definition, input);
+    const deadlineMs = this.deadline(request.deadlineMs);
     const limits: ExecutionLimits = {
-      deadlineMs: this.deadline(request.deadlineMs),
-      waitMs: checkWaitMs(request.waitMs),
+      deadlineMs,
+      // No longer than a timer can wait.
+      waitMs: Math.min(checkWaitMs(request.waitMs), deadlineMs),
       signal: request.signal,
     };
     const keyAge = this.#keyAge(definition, request, address.keyHash);
     checkNotWithin(this.store, address, inputHash);
+    // Before there is a flight, which would wait for ever for somebody to begin it.
+    checkSignal(limits.signal);
+    limits.signal?.throwIfAborted();
     const cached = this.#cache?.find(address.name, inputHash);
     const { outcome, first } =
       cached === undefined
@@ -244,9 +249,7 @@ export class Idempotency {
     checkNames(request, requestNames, "the request, which has scope and key,");
     checkFunction(choose, "the chooser of the value");
     const address = recordAddress(this.#prefix, request.scope, request.key);
-    // With the name, so that two operations that share scope, key and input never replay each other.
-    const identity = toJson(definition.fingerprint(input), "the fingerprint of the input");
-    const inputHash = fingerprintOf([definition.name, identity]);
+    const inputHash = inputHashOf(definition, input);
     const limits: CallLimits = {
       deadlineMs: this.deadline(request.deadlineMs),
       signal: request.signal,
@@ -274,7 +277,7 @@ export class Idempotency {
     }));
     // Each caller gets a copy of its own.
     // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- the record holds what some call's `choose` returned, and its `input_hash` says it was this operation's
-    const value = structuredClone(result.value) as Value;
+    const value = copyOf(result.value) as Value;
     return { value, created, operationId };
   }
 
@@ -388,7 +391,7 @@ export class Idempotency {
     const going = flights.get(flightKey);
     if (going?.isOpen === true) return going.join(limits);
     // Now, before the caller can change it.
-    const copy = copyOf(definition, input);
+    const copy = copyOfInput(definition, input);
     const flight: ExecutionFlight = new ExecutionFlight(this.runtime, this.store.traits.name, address.keyHash, () =>
       executeIn({
         store: this.store,
@@ -447,15 +450,24 @@ export class Idempotency {
   }
 }
 
+/** With the name, so that two operations that share scope, key and input never replay each other. */
+function inputHashOf<Input>(
+  { name, fingerprint }: Pick<OperationDefinition<Input, unknown>, "name" | "fingerprint">,
+  input: Input,
+): Digest {
+  const identity = canonicalJson(fingerprint(input), "the fingerprint of the input");
+  return sha256(`[${canonicalJson(name, "the operation's name")},${identity}]`);
+}
+
 const EXECUTE_NAMES = ["scope", "key", "deadlineMs", "waitMs", "signal", "issuedAt", "readFirst"];
 
 function checkWaitMs(waitMs = 0): number {
-  if (waitMs >= 0) return waitMs;
+  if (typeof waitMs === "number" && waitMs >= 0) return waitMs;
   throw new InvalidArgumentError(`waitMs is ${String(waitMs)}: give milliseconds, 0 or more`);
 }
 
 /** @throws {InvalidArgumentError} for an input that `structuredClone` cannot copy. */
-function copyOf<Input>({ copyInput, name }: OperationDefinition<Input, unknown>, input: Input): Input {
+function copyOfInput<Input>({ copyInput, name }: OperationDefinition<Input, unknown>, input: Input): Input {
   if (typeof input !== "object" && typeof input !== "function") return input;
   try {
     return copyInput(input);

@@ -20,13 +20,24 @@ export interface LeaseOptions {
   readonly leaseMs: number;
   /** From then on after `firstSentAtMs` the lease is not renewed, in milliseconds. */
   readonly maxRunMs: number;
+  /** Told once, as soon as another's record was found. */
+  readonly onLost: () => void;
+  /** Told when the lease is over, and will not be renewed. */
+  readonly onGivenUp: () => void;
 }
 
 /** How the settling write of an owner ended. */
 export type Settlement =
   | { readonly kind: "written"; readonly record: WritableRecord; readonly firstSentAtMs: number }
   /** Another's record is there: nothing more may be written. */
-  | { readonly kind: "lost" };
+  | { readonly kind: "lost" }
+  /** The record would be larger than asked for. Nothing was sent, and the lease goes on. */
+  | { readonly kind: "tooLarge" };
+
+interface EncodedRecord {
+  readonly record: WritableRecord;
+  readonly bytes: Uint8Array;
+}
 
 /**
  * One attempt's ownership of a record (rules E3 and E5): from the claim to the settling write the lease is renewed when a
@@ -35,7 +46,9 @@ export type Settlement =
 export class Lease {
   readonly address: RecordAddress;
   readonly #options: LeaseOptions;
-  readonly #abort = new AbortController();
+  /** Of the effect that began last. */
+  #abort = new AbortController();
+  #cancelled: { readonly reason: unknown } | undefined;
   /** What this attempt wrote to live by. */
   readonly #leaseIds = new Set<string>();
   /** What it wrote to settle. */
@@ -63,8 +76,13 @@ export class Lease {
     return this.#record;
   }
 
-  /** Aborts when ownership is lost, or can no longer be proved, or by {@link cancel}. */
-  get signal(): AbortSignal {
+  /**
+   * The signal of an effect that begins now, while ownership is proved: aborts when it is lost, or can no longer be proved, or
+   * by {@link cancel}. What a lease went through before is not this effect's.
+   */
+  begin(): AbortSignal {
+    this.#abort = new AbortController();
+    if (this.#cancelled !== undefined) this.#abort.abort(this.#cancelled.reason);
     return this.#abort.signal;
   }
 
@@ -98,33 +116,42 @@ export class Lease {
 
   /** Aborts the effect's signal, as its last caller asked. The lease goes on: the effect may have started. */
   cancel(reason: unknown): void {
+    this.#cancelled = { reason };
     this.#abort.abort(reason);
   }
 
   /** Has the effect's signal aborted, or should it have by the clock? */
   isOver(): boolean {
     if (!this.isProved()) this.#abortUnproved();
-    return this.signal.aborted;
+    return this.#abort.signal.aborted;
   }
 
   /**
-   * The settling write: what `make` makes of the attempt's record, at the version held. Ends the renewing.
+   * The settling write: what `make` makes of the attempt's record, at the version held. Ends the renewing, unless the
+   * record is larger than `bytesMax`.
    *
    * @throws {SessionEnded} when it could not be found out before the session ended: it may be written now, later or never.
    * @throws {StoreError} that no retry can mend, and what a record that cannot be read throws.
    */
-  async settle(make: (record: WritableRecord) => WritableRecord): Promise<Settlement> {
+  async settle(make: (record: WritableRecord) => WritableRecord, bytesMax: number = Infinity): Promise<Settlement> {
+    const next = (): EncodedRecord => {
+      const record = make({ ...this.#record, ...stamp(this.#options.runtime, this.#record.ttlMs) });
+      return { record, bytes: encodeRecord(record) };
+    };
+    let write = next();
+    if (write.bytes.byteLength > bytesMax) return { kind: "tooLarge" };
     await this.stop();
     const session = this.#options.openSession();
     const backoff = new Backoff(this.#options.runtime);
     while (!this.#lost) {
-      const record = make({ ...this.#record, ...stamp(this.#options.runtime, this.#record.ttlMs) });
+      const { record } = write;
       const firstSentAtMs = this.#options.runtime.monotonicMs();
       this.#settlingIds.add(record.writeId);
-      const settled = await this.#write(session, record, this.#settlingIds);
+      const settled = await this.#write(session, write, this.#settlingIds);
       if (settled.kind === "mine") return { kind: "written", record, firstSentAtMs };
       if (!this.#goOnFrom(settled)) break;
       await session.pause(backoff);
+      write = next();
     }
     return { kind: "lost" };
   }
@@ -147,8 +174,12 @@ export class Lease {
     const renews = renewAtMs < firstSentAtMs + maxRunMs;
     const atMs = renews ? renewAtMs : this.#ownedUntilMs;
     this.#cancelTimer = runtime.setTimer(Math.max(0, atMs - runtime.monotonicMs()), () => {
-      if (renews) void this.#renew();
-      else this.#abortUnproved();
+      if (renews) {
+        void this.#renew();
+        return;
+      }
+      this.#abortUnproved();
+      this.#options.onGivenUp();
     });
   }
 
@@ -175,7 +206,8 @@ export class Lease {
         const record: WritableRecord = { ...this.#record, ...stamp(runtime, this.#record.ttlMs) };
         const firstSentAtMs = runtime.monotonicMs();
         this.#leaseIds.add(record.writeId);
-        const settled = await this.#write(session, record, new Set([record.writeId]));
+        const bytes = encodeRecord(record);
+        const settled = await this.#write(session, { record, bytes }, new Set([record.writeId]));
         if (settled.kind === "mine") {
           this.#record = record;
           this.#version = settled.version;
@@ -204,18 +236,19 @@ export class Lease {
     this.#cancelTimer();
     this.#cancelProofTimer();
     this.#abort.abort(new Error("another process has taken the operation over: nothing more may be sent for it"));
+    this.#options.onLost();
     return false;
   }
 
   #write(
     session: StoreSession,
-    record: WritableRecord,
+    { bytes }: EncodedRecord,
     ours: ReadonlySet<string>,
   ): Promise<SettledWrite<IdempotencyRecord>> {
     return settleWrite(session, {
       name: this.address.name,
       expected: this.#version,
-      bytes: encodeRecord(record),
+      bytes,
       inspect: (stored) => {
         const seen = decodeRecord(session.store.traits.name, this.address, stored);
         return { ours: seen.writeId !== undefined && ours.has(seen.writeId), seen };

@@ -3,6 +3,8 @@ import { sha256, type Digest } from "./fingerprint.ts";
 
 const SCOPE_BYTES_MAX = 200;
 const KEY_LENGTH_MAX = 255;
+/** A scope that is its own encoding. */
+const plainScope = /^(?!\.\.?$)[\w.-]{1,200}$/;
 const controlCharacter = /\p{Cc}/u;
 
 /** Where the record of one key stands. */
@@ -27,7 +29,11 @@ export function recordPlace(prefix: string, scope: string, keyHash: string): Rec
   if (typeof keyHash !== "string" || !isKeyHash(keyHash)) {
     throw new InvalidArgumentError("keyHash must be sha256: and 64 hexadecimal digits, as events and errors have it");
   }
-  return { scope, keyHash, name: `${prefix}${encodeScope(scope)}/${keyHash.slice("sha256:".length)}.json` };
+  return { scope, keyHash, name: nameOf(prefix, encodeScope(scope), keyHash) };
+}
+
+function nameOf(prefix: string, folder: string, keyHash: Digest): string {
+  return `${prefix}${folder}/${keyHash.slice("sha256:".length)}.json`;
 }
 
 function isKeyHash(text: string): text is Digest {
@@ -40,8 +46,9 @@ function isKeyHash(text: string): text is Digest {
  */
 export function recordAddress(prefix: string, scope: string, key: string): RecordAddress {
   checkKey(key);
-  checkText(scope, "the scope");
-  return { key, ...recordPlace(prefix, scope, sha256(`${scope}:${key}`)) };
+  const folder = encodeScope(scope);
+  const keyHash = sha256(`${scope}:${key}`);
+  return { scope, key, keyHash, name: nameOf(prefix, folder, keyHash) };
 }
 
 /**
@@ -49,6 +56,7 @@ export function recordAddress(prefix: string, scope: string, key: string): Recor
  * two scopes share one.
  */
 export function encodeScope(scope: string): string {
+  if (typeof scope === "string" && plainScope.test(scope)) return scope;
   checkText(scope, "the scope");
   if (scope === "." || scope === "..") return scope.replaceAll(".", "%2E");
   // encodeURIComponent leaves ! ' ( ) * ~ alone; they are encoded too, so that the rule has no exceptions.
@@ -66,6 +74,7 @@ export function encodeScope(scope: string): string {
 
 function checkKey(key: string): void {
   checkText(key, "the idempotency key");
+  if (key.length <= KEY_LENGTH_MAX) return;
   // Counted as a person would, by code points: an emoji is one character.
   const length = Array.from(key).length;
   if (length > KEY_LENGTH_MAX) {

@@ -1,5 +1,6 @@
 import { checkFunction, checkNames, checkObject } from "./check-argument.ts";
 import { InvalidArgumentError } from "./errors.ts";
+import { copyOf } from "./copy-of.ts";
 import type { JsonObject } from "./canonical-json.ts";
 import { checkRetention, type Retention } from "./retention.ts";
 
@@ -100,7 +101,7 @@ export interface OperationOptions<Input, Value> {
   /** What of a failure is recorded beside its name, message and code: JSON. By default nothing; never its stack. */
   readonly serializeError?: (error: unknown) => Readonly<Record<string, unknown>>;
   /** Makes what is thrown to a retry of a recorded failure. By default an `Error` with its members. */
-  readonly deserializeError?: (failure: RecordedFailure) => unknown;
+  readonly deserializeError?: ((failure: RecordedFailure) => unknown) | undefined;
   /** Copies the input, so that the caller cannot change it under `run`. By default `structuredClone`. */
   readonly copyInput?: (input: Input) => Input;
 }
@@ -167,7 +168,7 @@ export function defineOperation<Input, Value>(
     inlineBytesMax = 262_144,
     serializeError = () => ({}),
     deserializeError,
-    copyInput = structuredClone,
+    copyInput = copyOf,
   } = options;
   checkOperationName(name);
   checkFunction(run, "run, the effect,");
@@ -179,19 +180,21 @@ export function defineOperation<Input, Value>(
     if (typeof value !== "boolean") throw new InvalidArgumentError(`${member} must be true or false`);
   }
   const recovery = checkRecovery(options.recovery);
-  if (!(leaseMs >= LEASE_MS_MIN && leaseMs <= HOUR_MS)) {
+  if (!isLeaseMs(leaseMs)) {
     throw new InvalidArgumentError(
-      `leaseMs is ${String(leaseMs)}: give ${LEASE_MS_MIN} to ${HOUR_MS} milliseconds; it is renewed while run goes on`,
+      `leaseMs is ${String(leaseMs)}: give ${LEASE_MS_MIN} to ${HOUR_MS} whole milliseconds; it is renewed while run goes on`,
     );
   }
-  if (recoverAfterMs !== 0 && !(recoverAfterMs >= LEASE_MS_MIN && recoverAfterMs <= HOUR_MS)) {
+  if (recoverAfterMs !== 0 && !isLeaseMs(recoverAfterMs)) {
     throw new InvalidArgumentError(
-      `recoverAfterMs is ${String(recoverAfterMs)}: give ${LEASE_MS_MIN} to ${HOUR_MS} milliseconds, the longest a request ` +
+      `recoverAfterMs is ${String(recoverAfterMs)}: give ${LEASE_MS_MIN} to ${HOUR_MS} whole milliseconds, the longest a request ` +
         "of run can stay in flight; or 0 where the ledger is unique on the operation ID or fenced by the attempt",
     );
   }
-  if (!(maxRunMs >= leaseMs && maxRunMs < Infinity)) {
-    throw new InvalidArgumentError(`maxRunMs is ${String(maxRunMs)}: give milliseconds, at least leaseMs (${leaseMs})`);
+  if (!(Number.isSafeInteger(maxRunMs) && maxRunMs >= leaseMs)) {
+    throw new InvalidArgumentError(
+      `maxRunMs is ${String(maxRunMs)}: give whole milliseconds, at least leaseMs (${leaseMs})`,
+    );
   }
   if (!(Number.isSafeInteger(inlineBytesMax) && inlineBytesMax >= 0)) {
     throw new InvalidArgumentError(`inlineBytesMax is ${String(inlineBytesMax)}: give whole bytes, 0 or more`);
@@ -213,6 +216,11 @@ export function defineOperation<Input, Value>(
     deserializeError,
     copyInput,
   });
+}
+
+/** Whole, because the record holds it as a count: one with a fraction could be read by nobody. */
+function isLeaseMs(ms: number): boolean {
+  return Number.isSafeInteger(ms) && ms >= LEASE_MS_MIN && ms <= HOUR_MS;
 }
 
 /** @throws {InvalidArgumentError} */

@@ -98,7 +98,7 @@ export function checkFields(fields: Readonly<Record<string, unknown>>): JsonObje
 export function encodeRecord(record: WritableRecord): Uint8Array {
   const { format, scope, key, keyHash, inputHash, operationId, status, attempt, leaseMs, ttlMs, writeId, result } =
     record;
-  return new TextEncoder().encode(
+  return Buffer.from(
     JSON.stringify({
       format,
       scope,
@@ -185,7 +185,7 @@ export function decodeRecord(store: string, address: RecordPlace, stored: Stored
     inputHash: text("input_hash"),
     createdAt: text("created_at"),
     expiresAt: text("expires_at"),
-    fields: Object.fromEntries(Object.entries(json).filter(([name]) => !OWN_FIELDS.has(name))),
+    fields: ownFields(json),
   };
   if (common.keyHash !== address.keyHash) throw corrupt("is of another key");
   if (parseTime(common.expiresAt) === undefined) throw corrupt('has no valid "expires_at"');
@@ -230,6 +230,13 @@ export function decodeRecord(store: string, address: RecordPlace, stored: Stored
     result,
   };
 }
+
+function ownFields(json: JsonObject): JsonObject {
+  const names = Object.keys(json).filter((name) => !OWN_FIELDS.has(name));
+  return names.length === 0 ? NO_FIELDS : Object.fromEntries(names.map((name) => [name, json[name] ?? null]));
+}
+
+const NO_FIELDS: JsonObject = Object.freeze({});
 
 function decodeResult(result: Json): RecordResult | undefined {
   if (!isJsonObject(result)) return undefined;

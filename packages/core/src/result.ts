@@ -2,6 +2,7 @@
 
 import { isJsonObject, toJson, type Json, type JsonObject } from "./canonical-json.ts";
 import { checkObject } from "./check-argument.ts";
+import { copyOf } from "./copy-of.ts";
 import { sha256 } from "./fingerprint.ts";
 import type { RecordedFailure } from "./operation.ts";
 import type { InlineResult, OffloadedResult } from "./record.ts";
@@ -55,7 +56,7 @@ export function decodeValue(result: InlineResult): unknown {
     case "text":
       return result.body;
     case "json":
-      return typeof result.body === "object" && result.body !== null ? structuredClone(result.body) : result.body;
+      return copyOf(result.body);
   }
 }
 
@@ -84,7 +85,7 @@ function recordedFailure(body: Json): RecordedFailure {
     name: typeof name === "string" ? name : "Error",
     message: typeof message === "string" ? message : "the operation failed",
     code: typeof code === "string" || typeof code === "number" ? code : undefined,
-    details: isJsonObject(details) ? structuredClone(details) : undefined,
+    details: isJsonObject(details) ? copyOf(details) : undefined,
   };
 }
 

@@ -1,4 +1,4 @@
-import { randomBytes } from "node:crypto";
+import { randomFillSync } from "node:crypto";
 
 /**
  * Clocks, timers and randomness: the one place the engine gets them from, so that a test can own all three. Nothing
@@ -27,8 +27,24 @@ export const nodeRuntime: Runtime = {
     return () => clearTimeout(timer);
   },
   random: () => Math.random(),
-  randomBytes: (length) => randomBytes(length),
+  randomBytes,
 };
+
+const pool = Buffer.allocUnsafe(4096);
+let poolUsed = pool.length;
+
+/** Drawn many at a time: one call of the system for each would be a fifth of an operation's CPU time. */
+function randomBytes(length: number): Uint8Array {
+  if (length > pool.length - poolUsed) {
+    if (length > pool.length) return randomFillSync(Buffer.allocUnsafe(length));
+    randomFillSync(pool);
+    poolUsed = 0;
+  }
+  // A copy: what was handed out is nobody else's, and is not drawn again.
+  const bytes = Uint8Array.prototype.slice.call(pool, poolUsed, poolUsed + length);
+  poolUsed += length;
+  return bytes;
+}
 
 /** A random UUID, version 4 (RFC 9562 §5.4), from the runtime's bytes. */
 export function uuidV4(runtime: Runtime): string {
@@ -41,8 +57,15 @@ export function uuidV4(runtime: Runtime): string {
 
 /** RFC 3339 in UTC with milliseconds, from epoch milliseconds. */
 export function formatTime(epochMs: number): string {
-  return new Date(epochMs).toISOString();
+  // A claim writes the same two times as another one in its millisecond.
+  const known = lastTimes.find((last) => last.epochMs === epochMs);
+  if (known !== undefined) return known.text;
+  const text = new Date(epochMs).toISOString();
+  lastTimes = [{ epochMs, text }, ...lastTimes.slice(0, 1)];
+  return text;
 }
+
+let lastTimes: readonly { readonly epochMs: number; readonly text: string }[] = [];
 
 // With its offset: `Date.parse` takes a time without one as local to the machine that reads it.
 const rfc3339 = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$/i;

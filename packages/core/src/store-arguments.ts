@@ -7,6 +7,8 @@ import type { CallOptions, StoreTraits } from "./conditional-store.ts";
 import { StoreError } from "./store-error.ts";
 
 const encoder = new TextEncoder();
+/** A name with none of the faults, and as long in bytes as in characters: nearly every one. */
+const plainName = /^(?:[\w%-][\w%.-]*\/)*[\w%-][\w%.-]*$/;
 // U+0000 to U+001F and U+007F to U+009F: refused by Azure, and XML 1.0 listings cannot carry most of them.
 const controlCharacter = /\p{Cc}/u;
 
@@ -16,6 +18,7 @@ const controlCharacter = /\p{Cc}/u;
  * the store would otherwise turn one name into another.
  */
 export function objectNameFault(traits: StoreTraits, name: string): string | undefined {
+  if (typeof name === "string" && name.length <= traits.nameBytesMax && plainName.test(name)) return undefined;
   if (typeof name !== "string" || !name.isWellFormed()) return "is not well-formed Unicode: remove lone surrogates";
   if (controlCharacter.test(name)) return "has a control character: remove it";
   if (name.split("/").some((segment) => segment === "" || segment === "." || segment === "..")) {

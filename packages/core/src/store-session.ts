@@ -199,39 +199,62 @@ export class StoreSession {
     else this.#trouble ??= trouble;
   }
 
-  /** One request, raced against its timeout and the session's end, in case the store's client heeds no signal. */
-  async #request<Answer extends WriteOutcome | RemoveOutcome | StoredRecord | undefined>(
+  /** One request, which ends with its timeout or the session's end, in case the store's client heeds no signal. */
+  #request<Answer extends WriteOutcome | RemoveOutcome | StoredRecord | undefined>(
     operation: FirstwriteEvents["firstwrite:store-request"]["operation"],
     send: (signal: AbortSignal) => Promise<Answer>,
   ): Promise<Answer> {
-    const startedAtMs = this.runtime.monotonicMs();
-    let outcome: FirstwriteEvents["firstwrite:store-request"]["outcome"] = "failed";
+    const { runtime } = this;
+    const { signal } = this.#life;
+    const startedAtMs = runtime.monotonicMs();
     const abort = new AbortController();
-    const { promise: givenUp, reject: giveUp } = Promise.withResolvers<never>();
-    const end = (why: string): void => {
-      abort.abort(new Error(why));
-      giveUp(new RequestGivenUp(why));
-    };
-    const onSessionEnd = (): void => end(`no answer to a ${operation} before the call ended`);
-    const cancelTimer = this.runtime.setTimer(this.#requestTimeoutMs, () =>
-      end(`no answer to a ${operation} within ${this.#requestTimeoutMs} ms`),
-    );
-    this.#life.signal.addEventListener("abort", onSessionEnd, { once: true });
-    try {
-      const answer = await Promise.race([send(abort.signal), givenUp]);
-      outcome = answer === undefined ? "absent" : "kind" in answer ? answer.kind : "found";
-      return answer;
-    } finally {
-      cancelTimer();
-      this.#life.signal.removeEventListener("abort", onSessionEnd);
-      publish("firstwrite:store-request", () => ({
-        store: this.store.traits.name,
-        operation,
-        outcome,
-        durationMs: this.runtime.monotonicMs() - startedAtMs,
-      }));
-    }
+    return new Promise((resolve, reject) => {
+      let ended = false;
+      const end = (outcome: FirstwriteEvents["firstwrite:store-request"]["outcome"]): boolean => {
+        if (ended) return false;
+        ended = true;
+        cancelTimer();
+        signal.removeEventListener("abort", onSessionEnd);
+        publish("firstwrite:store-request", () => ({
+          store: this.store.traits.name,
+          operation,
+          outcome,
+          durationMs: runtime.monotonicMs() - startedAtMs,
+        }));
+        return true;
+      };
+      const giveUp = (why: string): void => {
+        abort.abort(new Error(why));
+        if (end("failed")) reject(new RequestGivenUp(why));
+      };
+      const onSessionEnd = (): void => giveUp(`no answer to a ${operation} before the call ended`);
+      const cancelTimer = runtime.setTimer(this.#requestTimeoutMs, () =>
+        giveUp(`no answer to a ${operation} within ${this.#requestTimeoutMs} ms`),
+      );
+      signal.addEventListener("abort", onSessionEnd, { once: true });
+      const failed = (error: unknown): void => {
+        if (end("failed")) reject(error);
+      };
+      const answered = (answer: Answer): void => {
+        if (end(outcomeOfAnswer(answer))) resolve(answer);
+      };
+      try {
+        send(abort.signal).then(answered, failed);
+      } catch (error) {
+        // Thrown before there was a promise, by a store that does not keep its contract.
+        failed(error);
+      }
+    });
   }
+}
+
+/** For the event. What is no answer of a store's is judged by whoever asked. */
+function outcomeOfAnswer(
+  answer: WriteOutcome | RemoveOutcome | StoredRecord | undefined,
+): FirstwriteEvents["firstwrite:store-request"]["outcome"] {
+  if (answer === undefined) return "absent";
+  if (typeof answer !== "object" || answer === null) return "failed";
+  return "kind" in answer ? answer.kind : "found";
 }
 
 class RequestGivenUp extends Error {}

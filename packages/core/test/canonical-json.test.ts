@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import canonicalize from "canonicalize";
 import * as fc from "fast-check";
 import { canonicalJson, InvalidArgumentError, toJson } from "@firstwrite/core";
 
@@ -135,6 +136,15 @@ describe("canonical JSON (RFC 8785)", () => {
       );
     });
   }
+
+  it("is what the package canonicalize makes of it (property)", () => {
+    fc.assert(
+      fc.property(fc.jsonValue({ noUnicodeString: false }), (value) => {
+        assert.equal(canonicalJson(value, "the input"), canonicalize(toJson(value, "the input")));
+      }),
+      { numRuns: 300 },
+    );
+  });
 
   it("is the same whatever the order of members, at every depth (property)", () => {
     fc.assert(

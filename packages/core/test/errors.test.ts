@@ -1,11 +1,15 @@
 import assert from "node:assert/strict";
-import type * as core from "@firstwrite/core";
+import * as core from "@firstwrite/core";
 import {
   brandedError,
   IdempotencyConflictError,
   IdempotencyError,
+  InProgressError,
   InvalidArgumentError,
   KeyTooOldError,
+  OperationHeldError,
+  OutcomeUnknownError,
+  ResultGoneError,
   StoreError,
   UnsupportedRecordError,
 } from "@firstwrite/core";
@@ -17,7 +21,11 @@ type Errors = Pick<
   | "IdempotencyError"
   | "InvalidArgumentError"
   | "IdempotencyConflictError"
+  | "InProgressError"
   | "KeyTooOldError"
+  | "OperationHeldError"
+  | "OutcomeUnknownError"
+  | "ResultGoneError"
   | "UnsupportedRecordError"
   | "StoreError"
 >;
@@ -28,7 +36,11 @@ function madeBy(copy: Errors): Readonly<Record<string, Error & { code: string }>
     IdempotencyError: new copy.IdempotencyError("CONFLICT", "m", facts),
     InvalidArgumentError: new copy.InvalidArgumentError("m", { cause: "c" }),
     IdempotencyConflictError: new copy.IdempotencyConflictError("m", facts),
+    InProgressError: new copy.InProgressError("m", 5, facts, { cause: "c" }),
     KeyTooOldError: new copy.KeyTooOldError("m", facts),
+    OperationHeldError: new copy.OperationHeldError("m", facts),
+    OutcomeUnknownError: new copy.OutcomeUnknownError("m", facts, { cause: "c" }),
+    ResultGoneError: new copy.ResultGoneError("m", facts),
     UnsupportedRecordError: new copy.UnsupportedRecordError("m", facts),
     StoreError: new copy.StoreError("CORRUPT", "memory", "m", { cause: "c" }),
   };
@@ -38,7 +50,11 @@ const is: Readonly<Record<string, (x: unknown) => boolean>> = {
   IdempotencyError: (x) => IdempotencyError.is(x),
   InvalidArgumentError: (x) => InvalidArgumentError.is(x),
   IdempotencyConflictError: (x) => IdempotencyConflictError.is(x),
+  InProgressError: (x) => InProgressError.is(x),
   KeyTooOldError: (x) => KeyTooOldError.is(x),
+  OperationHeldError: (x) => OperationHeldError.is(x),
+  OutcomeUnknownError: (x) => OutcomeUnknownError.is(x),
+  ResultGoneError: (x) => ResultGoneError.is(x),
   UnsupportedRecordError: (x) => UnsupportedRecordError.is(x),
   StoreError: (x) => StoreError.is(x),
 };
@@ -47,7 +63,11 @@ const codes: Readonly<Record<string, string>> = {
   IdempotencyError: "CONFLICT",
   InvalidArgumentError: "INVALID_ARGUMENT",
   IdempotencyConflictError: "CONFLICT",
+  InProgressError: "IN_PROGRESS",
   KeyTooOldError: "KEY_TOO_OLD",
+  OperationHeldError: "HELD",
+  OutcomeUnknownError: "OUTCOME_UNKNOWN",
+  ResultGoneError: "RESULT_GONE",
   UnsupportedRecordError: "UNSUPPORTED_RECORD",
   StoreError: "CORRUPT",
 };
@@ -60,14 +80,7 @@ describe("errors", () => {
       await import(specifiers[0] ?? ""),
       await import(specifiers[1] ?? ""),
     ];
-    const copy: Errors = {
-      IdempotencyError: errors.IdempotencyError,
-      InvalidArgumentError: errors.InvalidArgumentError,
-      IdempotencyConflictError: errors.IdempotencyConflictError,
-      KeyTooOldError: errors.KeyTooOldError,
-      UnsupportedRecordError: errors.UnsupportedRecordError,
-      StoreError: storeErrors.StoreError,
-    };
+    const copy: Errors = { ...errors, ...storeErrors };
     for (const [name, error] of Object.entries(madeBy(copy))) {
       assert.ok(!(error instanceof IdempotencyError) && !(error instanceof StoreError), "it is another copy's");
       const recognised = Object.keys(is).filter((as) => is[as]?.(error));
@@ -77,16 +90,7 @@ describe("errors", () => {
   });
 
   it("have a name and a code, in their text and stack", () => {
-    for (const [name, error] of Object.entries(
-      madeBy({
-        IdempotencyError,
-        InvalidArgumentError,
-        IdempotencyConflictError,
-        KeyTooOldError,
-        UnsupportedRecordError,
-        StoreError,
-      }),
-    )) {
+    for (const [name, error] of Object.entries(madeBy(core))) {
       assert.ok(error instanceof Error);
       assert.equal(error.name, name);
       assert.equal(error.code, codes[name]);
@@ -101,6 +105,14 @@ describe("errors", () => {
     const failed = new StoreError("UNAVAILABLE", "memory", "m", { cause: conflict });
     assert.deepEqual([failed.store, failed.message, failed.cause], ["memory", "memory: m", conflict]);
     assert.equal(new InvalidArgumentError("m", { cause: 1 }).cause, 1);
+    const busy = new InProgressError("m", 250, facts, { cause: failed });
+    assert.deepEqual([busy.retryAfterMs, busy.operationId, busy.cause], [250, "op", failed]);
+    const unknown = new OutcomeUnknownError("m", facts, { cause: failed });
+    assert.deepEqual([unknown.operationId, unknown.keyHash, unknown.cause], ["op", "sha256:00", failed]);
+    for (const error of [busy, unknown, new OperationHeldError("m", facts), new ResultGoneError("m", facts)]) {
+      assert.deepEqual([error.operationId, error.keyHash], ["op", "sha256:00"]);
+    }
+    assert.ok(!("cause" in new InProgressError("m", 1)), "no cause is none, not undefined");
   });
 
   it("are not anything else: primitives, plain objects, other errors", () => {

@@ -1,29 +1,22 @@
 import assert from "node:assert/strict";
 import { channel } from "node:diagnostics_channel";
 import { inspect } from "node:util";
-import { onEvent, sha256, type EventName, type FirstwriteEvents } from "@firstwrite/core";
-import { assign, bench, bytesOf, byOperationId, ending, input, request, returned, threw, type Bench } from "./setup.ts";
-
-const names: readonly EventName[] = [
-  "firstwrite:store-request",
-  "firstwrite:unknown-resolved",
-  "firstwrite:reserved",
-  "firstwrite:conflict",
-];
-
-/** Everything that is emitted until `stop`. */
-function listen(): { readonly heard: [EventName, FirstwriteEvents[EventName]][]; readonly stop: () => void } {
-  const heard: [EventName, FirstwriteEvents[EventName]][] = [];
-  const stops = names.map((name) => onEvent(name, (message) => heard.push([name, message])));
-  return { heard, stop: () => stops.forEach((stop) => stop()) };
-}
-
-async function heardDuring(run: () => Promise<unknown>): Promise<[EventName, FirstwriteEvents[EventName]][]> {
-  const { heard, stop } = listen();
-  await run();
-  stop();
-  return heard;
-}
+import { InvalidArgumentError, onEvent, sha256, type EventName } from "@firstwrite/core";
+import {
+  assign,
+  bench,
+  bytesOf,
+  byOperationId,
+  ending,
+  eventNames,
+  heardDuring,
+  input,
+  listen,
+  request,
+  returned,
+  threw,
+  type Bench,
+} from "./setup.ts";
 
 function storeRequest(message: object): [EventName, object] {
   return ["firstwrite:store-request", { store: "memory", ...message }];
@@ -89,7 +82,23 @@ describe("events", () => {
     stop();
     returned(await bench().reserve());
     assert.deepEqual(heard, []);
-    assert.ok(names.every((name) => !channel(name).hasSubscribers));
+    assert.ok(eventNames.every((name) => !channel(name).hasSubscribers));
+  });
+
+  for (const name of ["firstwrite:reserve", "reserved", "", "toString", undefined, Symbol("firstwrite:reserved")]) {
+    it(`a name that is none of ours is refused, and the names there are listed: ${String(name)}`, () => {
+      assert.throws(
+        () => Reflect.apply(onEvent, undefined, [name, () => {}]),
+        (error) => InvalidArgumentError.is(error) && eventNames.every((known) => error.message.includes(known)),
+      );
+    });
+  }
+
+  it("a listener that is no function is refused when it is given, not when the first event comes", () => {
+    for (const name of eventNames) {
+      assert.throws(() => Reflect.apply(onEvent, undefined, [name, "listener"]), InvalidArgumentError.is);
+      assert.equal(channel(name).hasSubscribers, false);
+    }
   });
 });
 

@@ -1,11 +1,12 @@
 import assert from "node:assert/strict";
-import { Idempotency, IdempotencyConflictError, StoreError, type Reservation, type Runtime } from "@firstwrite/core";
+import { Idempotency, IdempotencyConflictError, StoreError, type Reservation } from "@firstwrite/core";
 import { MemoryStore, VirtualClock, type Fault, type Operation } from "@firstwrite/memory";
 import {
   assign,
   bench,
   bytesOf,
   byOperationId,
+  clockLike,
   DAY_MS,
   ending,
   input,
@@ -99,18 +100,6 @@ async function explore(start: Start, plan: readonly (Fault | undefined)[], landi
     byOperationId,
   );
   return { ends, before, after, retry, clock };
-}
-
-/** The time of `clock`, and randomness of its own. */
-function clockLike(clock: VirtualClock, seed: number): Runtime {
-  const own = new VirtualClock({ seed });
-  return {
-    now: () => clock.now(),
-    monotonicMs: () => clock.monotonicMs(),
-    setTimer: (ms, fire) => clock.setTimer(ms, fire),
-    random: () => own.random(),
-    randomBytes: (length) => own.randomBytes(length),
-  };
 }
 
 describe("reserve, with every fault at every call (U1 to U4)", () => {

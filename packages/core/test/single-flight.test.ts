@@ -16,6 +16,7 @@ import {
   ending,
   input,
   isStoreError,
+  leavesNothing,
   request,
   returned,
   threw,
@@ -27,14 +28,7 @@ function start({ idempotency }: Bench, limits: Partial<ReserveRequest> = {}): Pr
 }
 
 describe("single flight (I1)", () => {
-  const unhandled: unknown[] = [];
-  const note = (what: unknown): void => void unhandled.push(what);
-  before(() => process.on("unhandledRejection", note).on("warning", note));
-  after(() => process.off("unhandledRejection", note).off("warning", note));
-  afterEach(async () => {
-    await settle();
-    assert.deepEqual(unhandled.splice(0), [], "no unhandled rejection, no warning");
-  });
+  leavesNothing();
 
   it("1,000 calls at once cost as one, and one of them is told that it made the claim", async () => {
     const on = bench();

@@ -144,8 +144,13 @@ function sortUnsent(stage: "before" | "credentials", error: unknown): Rejection 
   // What is left is of two kinds: a connection that failed, and credentials that are missing or cannot be read.
   return neverSent(error) || isNetworkError(error)
     ? unavailable("the token service cannot be reached")
-    : denied("there are no credentials");
+    : denied(noCredentials);
 }
+
+// Where the SDK looks: https://docs.cloud.google.com/docs/authentication/application-default-credentials
+const noCredentials =
+  "there are no credentials that can be used: set GOOGLE_APPLICATION_CREDENTIALS to a file of them, or run `gcloud auth " +
+  "application-default login`, or attach a service account to the machine or container this runs on";
 
 /**
  * Whether no connection was made. The HTTP client, node-fetch, keeps the system call under a name of its own, and nothing

@@ -88,6 +88,92 @@ describe("firstwriteModule", () => {
     assert.equal(opened, 0);
   });
 
+  it("without Async, unloading and unbinding throw once a store was opened, and not before", async () => {
+    const module = firstwriteModule({ store: "memory:" });
+    container.load(module);
+    container.unload(module);
+    container.load(module);
+    await container.getAsync(firstwrite.store);
+    assert.throws(() => container.unload(module), /unloadAsync/);
+    assert.throws(() => container.unbindAll(), /unbindAllAsync/);
+  });
+
+  it("a module that was unloaded can be loaded again, and opens anew", async () => {
+    const opened: WatchedStore[] = [];
+    const module = firstwriteModule({
+      store() {
+        const store = new WatchedStore();
+        opened.push(store);
+        return store;
+      },
+    });
+    for (let load = 0; load < 2; load += 1) {
+      await container.loadAsync(module);
+      assert.equal(await container.getAsync(firstwrite.store), opened[load]);
+      await container.unloadAsync(module);
+    }
+    assert.deepEqual(
+      opened.map(({ closed }) => closed),
+      [1, 1],
+    );
+  });
+
+  it("one module in two containers opens a store for each, and closes each with its container", async () => {
+    const opened: WatchedStore[] = [];
+    const module = firstwriteModule({
+      store() {
+        const store = new WatchedStore();
+        opened.push(store);
+        return store;
+      },
+    });
+    const other = new Container();
+    for (const each of [container, other]) {
+      await each.loadAsync(module);
+      await each.getAsync(firstwrite.idempotency);
+    }
+    await container.unloadAsync(module);
+    assert.deepEqual(
+      opened.map(({ closed }) => closed),
+      [1, 0],
+    );
+    await other.unloadAsync(module);
+    assert.equal(opened[1]?.closed, 1);
+  });
+
+  it("a store that is rebound later is for what is resolved then; the first stays open until the module is unloaded", async () => {
+    const [first, second] = [new WatchedStore(), new WatchedStore()];
+    const module = firstwriteModule({ store: () => first });
+    await container.loadAsync(module);
+    const before = await container.getAsync(firstwrite.idempotency);
+    (await container.rebindAsync(firstwrite.store)).toConstantValue(second);
+    const after = await container.getAsync(firstwrite.idempotency);
+    assert.equal(before.store, first);
+    assert.equal(after.store, second);
+    assert.equal(after, await container.getAsync(firstwrite.idempotency));
+    assert.equal(first.closed, 0);
+    await container.unloadAsync(module);
+    assert.deepEqual([first.closed, second.closed], [1, 0]);
+  });
+
+  it("unloading leaves a store that was rebound; it is to be unbound before the module is loaded again", async () => {
+    const rebound = new WatchedStore();
+    const module = firstwriteModule({ store: "memory:" });
+    await container.loadAsync(module);
+    (await container.rebindAsync(firstwrite.store)).toConstantValue(rebound);
+    await container.unloadAsync(module);
+    assert.equal(await container.getAsync(firstwrite.store), rebound);
+    assert.equal(container.isBound(firstwrite.idempotency), false);
+
+    await container.loadAsync(module);
+    await assert.rejects(container.getAsync(firstwrite.idempotency), /Ambiguous bindings found/);
+    await container.unloadAsync(module);
+    await container.unbindAsync(firstwrite.store);
+    await container.loadAsync(module);
+    assert.notEqual(await container.getAsync(firstwrite.store), rebound);
+    assert.equal(rebound.closed, 0);
+  });
+
   it("does not close a store that it was given", async () => {
     const store = new WatchedStore();
     await container.loadAsync(firstwriteModule({ store }));

@@ -15,10 +15,13 @@
  * It does not lie in any other way: an answered write is as it says, and a read is never stale.
  */
 
+import { types } from "node:util";
+
 import {
   checkNotAborted,
   checkObjectName,
   checkWrite,
+  InvalidArgumentError,
   nodeRuntime,
   StoreError,
   toVersion,
@@ -57,6 +60,25 @@ interface Entry {
   readonly modifiedAt: number;
 }
 
+/** The faults and the targets at run time, for callers without types; one that is missing here does not compile. */
+const faults: Readonly<Record<Fault, true>> = {
+  lostRequest: true,
+  lostReply: true,
+  landsLate: true,
+  contended: true,
+  hangs: true,
+  denied: true,
+  away: true,
+};
+const targets: Readonly<Record<Operation | "write", true>> = {
+  create: true,
+  replace: true,
+  remove: true,
+  read: true,
+  write: true,
+};
+const targetMembers: Readonly<Record<keyof FaultTarget, true>> = { on: true, name: true, times: true };
+
 interface InjectedFault {
   readonly fault: Fault;
   readonly target: FaultTarget;
@@ -84,13 +106,13 @@ export class MemoryStore implements ConditionalStore {
 
   async create(name: string, bytes: Uint8Array, options: CallOptions = {}): Promise<WriteOutcome> {
     checkWrite(this.traits, name, bytes);
-    const copy = Uint8Array.from(bytes);
+    const copy = new Uint8Array(bytes);
     return this.#write("create", name, options, () => (this.#entries.has(name) ? refused : this.#put(name, copy)));
   }
 
   async replace(name: string, expected: Version, bytes: Uint8Array, options: CallOptions = {}): Promise<WriteOutcome> {
     checkWrite(this.traits, name, bytes);
-    const copy = Uint8Array.from(bytes);
+    const copy = new Uint8Array(bytes);
     return this.#write("replace", name, options, () =>
       this.#entries.get(name)?.version === expected ? this.#put(name, copy) : refused,
     );
@@ -103,7 +125,7 @@ export class MemoryStore implements ConditionalStore {
     if (fault === "hangs") await aborted(options.signal);
     if (fault !== undefined) throw this.#failure(fault);
     const entry = this.#entries.get(name);
-    return entry && { ...entry, bytes: Uint8Array.from(entry.bytes), readAt: this.#clock.now() };
+    return entry && { ...entry, bytes: new Uint8Array(entry.bytes), readAt: this.#clock.now() };
   }
 
   async remove(name: string, expected: Version, options: CallOptions = {}): Promise<RemoveOutcome> {
@@ -126,9 +148,12 @@ export class MemoryStore implements ConditionalStore {
   /**
    * Makes the next matching calls fail. Faults are used up in the order they were injected.
    *
+   * @throws {InvalidArgumentError} for a fault or a target that is none: no call would ever fail, and the test that
+   *   waits for it would prove nothing.
    * @throws {StoreError} `INVALID_ARGUMENT` for a fault that no read can have, asked for reads.
    */
   inject(fault: Fault, target: FaultTarget = {}): void {
+    checkInjection(fault, target);
     if (target.on === "read" && (fault === "landsLate" || fault === "contended")) {
       throw new StoreError("INVALID_ARGUMENT", this.traits.name, `a read cannot be "${fault}": inject it on writes`);
     }
@@ -217,6 +242,28 @@ export class MemoryStore implements ConditionalStore {
       ? new StoreError("PERMISSION_DENIED", this.traits.name, "access denied (injected)")
       : new StoreError("UNAVAILABLE", this.traits.name, `no answer (injected: ${fault})`);
   }
+}
+
+/** @throws {InvalidArgumentError} */
+function checkInjection(fault: Fault, target: FaultTarget): void {
+  checkOneOf(faults, fault, "a fault");
+  if (typeof target !== "object" || target === null) {
+    throw new InvalidArgumentError("what a fault is for must be an object: { on, name, times }");
+  }
+  for (const member of Object.keys(target)) checkOneOf(targetMembers, member, "what a fault is for");
+  const { on, name, times = 1 } = target;
+  if (on !== undefined) checkOneOf(targets, on, "what a fault is on");
+  if (name !== undefined && typeof name !== "string" && !types.isRegExp(name)) {
+    throw new InvalidArgumentError("the name a fault is for must be a string or a pattern");
+  }
+  if (times !== Infinity && !(Number.isSafeInteger(times) && times > 0)) {
+    throw new InvalidArgumentError(`a fault cannot be injected ${String(times)} times: give 1 or more, or Infinity`);
+  }
+}
+
+function checkOneOf(known: Readonly<Record<string, true>>, given: string, what: string): void {
+  if (Object.hasOwn(known, given)) return;
+  throw new InvalidArgumentError(`${what} cannot be ${JSON.stringify(given)}: it is ${Object.keys(known).join(", ")}`);
 }
 
 const refused = { kind: "refused" } as const;

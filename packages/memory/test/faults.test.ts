@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { StoreError, toVersion, type StoredRecord, type WriteOutcome } from "@firstwrite/core";
+import { InvalidArgumentError, StoreError, toVersion, type StoredRecord, type WriteOutcome } from "@firstwrite/core";
 import { MemoryStore, settle, type Fault, type Operation } from "@firstwrite/memory";
 
 const old = Buffer.from("old");
@@ -150,4 +150,30 @@ describe("MemoryStore's faults", () => {
     store.heal();
     assert.equal(await answered(send("create")), "written");
   });
+
+  const wrong: readonly (readonly [title: string, call: readonly unknown[], message: RegExp])[] = [
+    ["a fault there is not", ["lostreply"], /a fault cannot be "lostreply": it is lostRequest, lostReply, landsLate/],
+    ["no fault", [], /a fault cannot be undefined/],
+    ["a fault by the name of an object's own member", ["toString"], /a fault cannot be "toString"/],
+    ["an operation there is not", ["away", { on: "list" }], /on cannot be "list": it is create, replace, remove, read/],
+    ["a member there is not", ["away", { op: "create" }], /cannot be "op": it is on, name, times/],
+    ["a target that is no object", ["away", "create"], /must be an object: \{ on, name, times \}/],
+    ["a target that is null", ["away", null], /must be an object/],
+    ["a name that is neither text nor pattern", ["away", { name: 7 }], /a string or a pattern/],
+    ...[0, -1, 1.5, Number.NaN, -Infinity, "2", null].map((times): readonly [string, readonly unknown[], RegExp] => [
+      `${JSON.stringify(times)} (${typeof times}) times`,
+      ["away", { times }],
+      /times: give 1 or more, or Infinity/,
+    ]),
+  ];
+  for (const [title, call, message] of wrong) {
+    it(`are refused where no call could ever have them, and none is injected: ${title}`, async () => {
+      const { store, send } = await withRecord();
+      assert.throws(
+        () => Reflect.apply(store.inject.bind(store), undefined, call),
+        (error) => InvalidArgumentError.is(error) && message.test(error.message),
+      );
+      assert.equal(await answered(send("create")), "written");
+    });
+  }
 });

@@ -126,13 +126,18 @@ const rejections: ReadonlyMap<string, Rejection> = new Map([
 function sortUnsent(error: unknown): Rejection {
   if (error instanceof ConditionLostError) return unsupported(error.message);
   const name = error instanceof Error ? error.name : "";
-  if (credentialErrors.has(name)) return denied("there are no credentials");
+  if (credentialErrors.has(name)) return denied(noCredentials);
   if (addressErrors.has(name)) return invalid("the client cannot address the bucket");
   // Another request came first: to STS or SSO for credentials, or to S3 Express for a session.
   const status = serviceStatus(error);
   const listed = status === undefined ? undefined : sortRejection(status, serviceCode(error));
   return listed ?? unavailable("the request was not sent");
 }
+
+// Where the SDK looks: https://docs.aws.amazon.com/sdk-for-javascript/v3/developer-guide/setting-credentials-node.html
+const noCredentials =
+  "the AWS SDK found no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE to a profile that " +
+  "has some (of SSO: after `aws sso login`), or give the machine, container or service account this runs on a role";
 
 const credentialErrors: ReadonlySet<string> = new Set([
   "CredentialsProviderError",

@@ -11,7 +11,7 @@ import { S3Store } from "./s3-store.ts";
  *
  * Credentials come from the SDK's default chain: environment, profile, container, instance.
  *
- * @throws {StoreError} `INVALID_ARGUMENT`.
+ * @throws {StoreError} `INVALID_ARGUMENT`, also where there is no region: no request could ever be signed.
  */
 export async function openUrl(url: string): Promise<ConditionalStore> {
   const {
@@ -32,7 +32,7 @@ export async function openUrl(url: string): Promise<ConditionalStore> {
     ...(region === undefined ? {} : { region }),
     ...(endpoint === undefined ? {} : { endpoint, forcePathStyle: true }),
   });
-  return new S3Store({
+  const store = new S3Store({
     client,
     ownsClient: true,
     bucket,
@@ -40,6 +40,19 @@ export async function openUrl(url: string): Promise<ConditionalStore> {
     checksums,
     unquotedIfMatch: booleanOption(options.get("unquotedIfMatch"), "unquotedIfMatch"),
   });
+  await checkRegion(client);
+  return store;
+}
+
+/** The SDK would say so only at the first request, in an error that has nothing but its message to be known by. */
+async function checkRegion(client: S3Client): Promise<void> {
+  try {
+    await client.config.region();
+  } catch (cause) {
+    client.destroy();
+    const why = "there is no region: give it in the URL (?region=eu-west-1), in AWS_REGION or in the profile";
+    throw new StoreError("INVALID_ARGUMENT", "s3", why, { cause });
+  }
 }
 
 function booleanOption(value: string | undefined, name: string): boolean {

@@ -72,6 +72,19 @@ describe("s3: what was not sent, and what may have been (P2)", () => {
     assert.equal(b.server.requests.length, 0);
   });
 
+  it("without credentials the error says how to give some, and keeps the SDK's own as its cause", async () => {
+    const none = Object.assign(new Error("none"), { name: "CredentialsProviderError" });
+    await using b = await bench(stored, { client: { credentials: () => Promise.reject(none) } });
+    for (const call of [b.store.create("x", bytes), b.store.read("x")]) {
+      await assert.rejects(call, (error) => {
+        assert.ok(StoreError.is(error));
+        assert.match(error.message, /AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE.* a role/);
+        assert.equal(error.cause, none);
+        return true;
+      });
+    }
+  });
+
   it("a bucket name no client can address is INVALID_ARGUMENT, and not sent", async () => {
     await using b = await bench(stored, { store: { bucket: "a/b" } });
     await assert.rejects(b.store.create("x", bytes), rejectsWith("INVALID_ARGUMENT"));
