@@ -23,6 +23,10 @@ export interface StreamReport {
   failed: number;
   /** Requests to the store that were counted in answers. */
   requests: number;
+  /** IDs of the tasks that producers said they had made. */
+  readonly made: Set<string>;
+  /** Webhooks (by their place in `webhooks`) whose producer was killed before it said whether it had made their task. */
+  readonly cutOff: Set<number>;
   readonly errors: string[];
 }
 
@@ -49,6 +53,8 @@ export async function sendStream(
     conflicts: 0,
     failed: 0,
     requests: 0,
+    made: new Set(),
+    cutOff: new Set(),
     errors: [],
   };
   const producers = shares.map((share) => new Producer(storeUrl, share, report));
@@ -102,7 +108,8 @@ class Producer {
   readonly #process: ChildProcess;
   readonly #queue: Delivery[];
   readonly #report: StreamReport;
-  #inHand = 0;
+  /** What it was sent and has not answered, by `delivery`. */
+  readonly #inHand = new Map<number, Delivery>();
   #isLast = false;
   /** Its end is this broker's doing. */
   #isEnding = false;
@@ -140,7 +147,7 @@ class Producer {
 
   /** Deliveries not answered yet. */
   get left(): number {
-    return this.#queue.length + this.#inHand;
+    return this.#queue.length + this.#inHand.size;
   }
 
   add(delivery: Delivery): void {
@@ -173,9 +180,10 @@ class Producer {
     const gone = Promise.all([once(this.#process, "exit"), once(this.#process, "disconnect")]);
     this.#process.kill("SIGKILL");
     await gone;
-    this.#report.unanswered += this.#inHand;
+    this.#report.unanswered += this.#inHand.size;
+    for (const { webhook } of this.#inHand.values()) this.#report.cutOff.add(webhook);
     this.#queue.length = 0;
-    this.#inHand = 0;
+    this.#inHand.clear();
   }
 
   #until(done: () => boolean, progress: () => void): Promise<void> {
@@ -192,21 +200,22 @@ class Producer {
   }
 
   #send(): void {
-    while (this.#inHand < WINDOW) {
+    while (this.#inHand.size < WINDOW) {
       const delivery = this.#queue.shift();
       if (delivery === undefined) return;
-      this.#inHand += 1;
+      this.#inHand.set(delivery.delivery, delivery);
       this.#report.attempts += 1;
       this.#process.send(delivery);
     }
   }
 
-  #note({ outcome, requests, error }: Answer): void {
+  #note({ delivery, outcome, taskId, requests, error }: Answer): void {
     const report = this.#report;
-    this.#inHand -= 1;
+    this.#inHand.delete(delivery);
     this.answered += 1;
     report.requests += requests;
     if (error !== undefined) report.errors.push(error);
+    if (taskId !== undefined && outcome !== "found") report.made.add(taskId);
     if (outcome === "conflict") report.conflicts += 1;
     else report[outcome] += 1;
     this.#onAnswer();

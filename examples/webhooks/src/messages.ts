@@ -10,6 +10,8 @@ export interface Delivery {
 export interface Answer {
   readonly delivery: number;
   readonly outcome: "created" | "recovered" | "found" | "conflict" | "failed";
+  /** Not of a conflict or a failure. */
+  readonly taskId?: string;
   /** Requests to the store since this producer's last answer. */
   readonly requests: number;
   readonly error?: string;

@@ -25,21 +25,21 @@ process.on("disconnect", () => {
 process.send?.("ready");
 
 async function deliver({ delivery, webhook: index }: Delivery): Promise<void> {
-  const { outcome, error } = await submit(index);
-  const answer: Answer = { delivery, outcome, requests, ...(error === undefined ? {} : { error }) };
+  const became = await submit(index);
+  const answer: Answer = { delivery, ...became, requests };
   requests = 0;
   if (process.connected) process.send?.(answer);
 }
 
-async function submit(index: number): Promise<{ outcome: Answer["outcome"]; error?: string }> {
+async function submit(index: number): Promise<Pick<Answer, "outcome" | "taskId" | "error">> {
   const webhook = webhooks[index];
   if (webhook === undefined) return { outcome: "failed", error: `there is no webhook ${index}` };
   try {
-    const { created, recovered } = await tasks.submit(webhook.taskType, webhook.payload, {
+    const { task, created, recovered } = await tasks.submit(webhook.taskType, webhook.payload, {
       ...submitOptions,
       idempotencyKey: webhook.key,
     });
-    return { outcome: created ? "created" : recovered ? "recovered" : "found" };
+    return { outcome: created ? "created" : recovered ? "recovered" : "found", taskId: task.taskId };
   } catch (error) {
     return { outcome: IdempotencyConflictError.is(error) ? "conflict" : "failed", error: String(error) };
   }

@@ -19,21 +19,24 @@ export interface Verdict {
   doubled: number;
   /** Tasks whose payload or type is not their webhook's. */
   wrong: number;
+  /** The ID of each webhook's task, by its place in `webhooks`. */
+  readonly taskIds: ReadonlyMap<number, string>;
 }
 
-/** How many tasks the store holds, of whatever type. */
-export async function countTasks(store: ConditionalStore): Promise<number> {
-  let count = 0;
-  for await (const _ of listTasks(store)) count += 1;
-  return count;
+/** The IDs of all tasks that the store holds, of whatever type. */
+export async function listTaskIds(store: ConditionalStore): Promise<Set<string>> {
+  const ids = new Set<string>();
+  for await (const object of listTasks(store)) ids.add(taskIdIn(object));
+  return ids;
 }
 
 /** Reads the store, and trusts nothing that a producer said: one task with the right payload for every webhook. */
 export async function verify(store: ConditionalStore): Promise<Verdict> {
   const tasks = new Tasks({ store });
-  const verdict: Verdict = { tasks: 0, lost: 0, doubled: 0, wrong: 0 };
+  const taskIds = new Map<number, string>();
+  const verdict: Verdict = { tasks: 0, lost: 0, doubled: 0, wrong: 0, taskIds };
   const named = new Set<string>();
-  await forEach(webhooks, async ({ taskType, key, payload }) => {
+  await forEach(webhooks.entries(), async ([webhook, { taskType, key, payload }]) => {
     const record = await store.read(recordAddress("idempotency/", taskType, key).name);
     const taskId = record && parseJsonObject(record.bytes)?.["task_id"];
     const task = typeof taskId === "string" ? await tasks.get(taskId) : undefined;
@@ -42,14 +45,12 @@ export async function verify(store: ConditionalStore): Promise<Verdict> {
       return;
     }
     named.add(task.taskId);
+    taskIds.set(webhook, task.taskId);
     const same = task.taskType === taskType && canonicalJson(task.input, "a") === canonicalJson(payload, "b");
     if (!same) verdict.wrong += 1;
   });
-  await forEach(listTasks(store), async ({ name }) => {
-    const [taskId = ""] = name
-      .split("/")
-      .slice(-1)
-      .map((file) => file.replace(/\.json$/, ""));
+  await forEach(listTasks(store), async (object) => {
+    const taskId = taskIdIn(object);
     const task = await tasks.get(taskId);
     // Other programs may keep their tasks in the same store.
     if (task === undefined || !task.taskType.startsWith(TASK_TYPE_PREFIX)) return;
@@ -77,4 +78,9 @@ async function forEach<Item>(
 function listTasks(store: ConditionalStore): AsyncIterable<ListedObject> {
   if (store.list === undefined) throw new Error("this store cannot list its objects, so doubles would not be seen");
   return store.list("tasks/");
+}
+
+/** A task's object is called after its ID. */
+function taskIdIn({ name }: ListedObject): string {
+  return name.slice(name.lastIndexOf("/") + 1).replace(/\.json$/, "");
 }

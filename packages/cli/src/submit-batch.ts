@@ -39,30 +39,50 @@ export async function submitBatch(path: string, options: BatchArguments): Promis
   if (!Number.isSafeInteger(options.concurrency) || options.concurrency < 1 || options.concurrency > 256) {
     throw new InvalidArgumentError("the concurrency must be a whole number from 1 to 256");
   }
+  return withTasks(options.store, (tasks) => submitLines(tasks, path, options));
+}
+
+/**
+ * As {@link submitBatch}, on a store that is open.
+ *
+ * @throws {StoreError} what every further line would fail with too, once what was done until then is reported.
+ */
+export async function submitLines(
+  tasks: Tasks,
+  path: string,
+  { concurrency, json = false }: Omit<BatchArguments, "store">,
+): Promise<ExitCode> {
   const stop = stopOnSignal();
-  const run = await withTasks(options.store, async (tasks) => {
-    const lines = await checkBatch(path, ({ type, input, key, scope, ttlDays }) =>
-      tasks.check(type, input, { idempotencyKey: key, scope, ttlDays }),
-    );
-    const batch = new BatchRun(lines, options.concurrency);
-    const rest = readBatch(path);
-    const worker = async (): Promise<void> => {
-      while (!stop.requested && batch.fatal === undefined) {
-        const next = await rest.next();
-        if (next.done === true) return;
-        await batch.submit(tasks, next.value);
-      }
-    };
-    const ends = await Promise.allSettled(Array.from({ length: options.concurrency }, worker));
-    batch.end();
-    // Not before every line under way has ended: the store is closed next.
-    for (const end of ends) if (end.status === "rejected") throw end.reason;
-    return batch;
-  }).finally(() => stop.forget());
-  report(run, options.json === true);
+  const run = await runLines(tasks, path, concurrency, stop).finally(() => stop.forget());
+  report(run, json);
   if (run.fatal !== undefined) throw run.fatal;
   if (run.summary.notSent > 0) return exitCode.interrupted;
   return run.summary.failed > 0 ? exitCode.failed : exitCode.ok;
+}
+
+async function runLines(
+  tasks: Tasks,
+  path: string,
+  concurrency: number,
+  stop: { readonly requested: boolean },
+): Promise<BatchRun> {
+  const lines = await checkBatch(path, ({ type, input, key, scope, ttlDays }) =>
+    tasks.check(type, input, { idempotencyKey: key, scope, ttlDays }),
+  );
+  const batch = new BatchRun(lines, concurrency);
+  const rest = readBatch(path);
+  const worker = async (): Promise<void> => {
+    while (!stop.requested && batch.fatal === undefined) {
+      const next = await rest.next();
+      if (next.done === true) return;
+      await batch.submit(tasks, next.value);
+    }
+  };
+  const ends = await Promise.allSettled(Array.from({ length: concurrency }, worker));
+  batch.end();
+  // Not before every line under way has ended: the store is closed next.
+  for (const end of ends) if (end.status === "rejected") throw end.reason;
+  return batch;
 }
 
 class BatchRun {

@@ -1,11 +1,29 @@
+export { explore, replay, walk, type Explored, type Walked, type WalkOptions } from "./explore.ts";
 export {
-  explore,
-  replay,
-  Violation,
+  NoAnswerError,
   type CallerSetup,
+  type Change,
   type Checks,
   type Ending,
-  type Explored,
+  type Fault,
+  type ModelRecord,
   type Scenario,
-} from "./explore.ts";
-export type { Change, Fault, ModelRecord, StartingRecord, World } from "./world.ts";
+  type Served,
+  type ServiceClient,
+  type ServiceOptions,
+  type StartingRecord,
+  type World,
+} from "./scenario.ts";
+export { Violation } from "./violation.ts";
+export { exploreOperation, operationScenario, type OperationPlan, type OperationSetup } from "./explore-operation.ts";
+export {
+  DeclinedError,
+  DuplicateRowError,
+  FencedError,
+  type LedgerClient,
+  type LedgerOptions,
+  type LedgerRow,
+  type LedgerState,
+  type RequestOptions,
+} from "./model-ledger.ts";
+export type { OperationModel } from "./operation-rules.ts";

@@ -97,9 +97,12 @@ class Storm {
   /** One of the processes, killed and started again until all is answered. */
   async #live(deadline: number): Promise<void> {
     for (let left = this.#unanswered(); left.length > 0 && performance.now() < deadline; left = this.#unanswered()) {
+      const startedAt = performance.now();
       const { process, isUp, ended } = this.#start(left);
       const up = await Promise.race([isUp.then(() => true), ended.then(() => false)]);
-      if (up) await Promise.race([ended, sleep(50 + Math.random() * 1_000)]);
+      // Lives about as long as it took to start: on a slow machine the storm would else be starts alone.
+      const lifeMsMax = Math.max(1_000, 2 * (performance.now() - startedAt));
+      if (up) await Promise.race([ended, sleep(50 + Math.random() * lifeMsMax)]);
       if (process.exitCode === null && this.#unanswered().length >= this.#keys.length * CALM_BELOW) {
         this.#kills += 1;
         process.kill("SIGKILL");
