@@ -505,6 +505,16 @@ describe("execute: waiting for another's lease (E2.5, waitMs)", () => {
     }
   });
 
+  it("a takeover that cannot be written until the deadline: InProgressError, for the last record read was creating", async () => {
+    const on = bench();
+    const operationId = await crashIn(on, operationOf());
+    await on.clock.advance(LEASE_OVER_MS + 1);
+    on.memory.inject("away", { on: "replace", times: Infinity });
+    const error = threw(await on.execute(operationOf({ run: () => assert.fail("ran") })));
+    assert.ok(InProgressError.is(error), String(error));
+    assert.equal(error.operationId, operationId);
+  });
+
   it("UNAVAILABLE and InProgressError say what the store last said", async () => {
     for (const [fault, cause] of [
       ["away", /injected: away/],

@@ -11,6 +11,7 @@ import {
   operationOf,
   recordName,
   returned,
+  sleep,
   threw,
   type Bench,
 } from "./setup.ts";
@@ -90,6 +91,21 @@ describe("execute: what an effect is told (E4)", () => {
     threw(await on.execute(operationOf({ run: effect.run }), { deadlineMs: 5_000 }));
     await on.clock.advance(1_000);
     on.memory.inject("away", { times: Infinity });
+    effect.last.finish("late");
+    await on.clock.advance(5_000);
+    on.store.take();
+    await on.clock.advance(60_000);
+    assert.deepEqual(on.store.take(), []);
+    on.memory.heal();
+  });
+
+  it("E4: the upload of a large result is within the same deadlineMs", async () => {
+    const on = bench();
+    const effect = new Effect();
+    const operation = operationOf({ run: effect.run, inlineBytesMax: 0 });
+    threw(await on.execute(operation, { deadlineMs: 5_000 }));
+    on.store.travelBack = async (_, name) => (name.endsWith(".result") ? sleep(on.clock, 4_000) : undefined);
+    on.memory.inject("away", { on: "replace", times: Infinity });
     effect.last.finish("late");
     await on.clock.advance(5_000);
     on.store.take();

@@ -9,6 +9,7 @@ import {
   OutcomeUnknownError,
   type EffectContext,
   type Executed,
+  type Reconciled,
 } from "@firstwrite/core";
 import { settle } from "@firstwrite/memory";
 import {
@@ -221,7 +222,9 @@ describe("execute: one flight in a process (I1)", () => {
     on.store.travelBack = undefined;
     await owner.finish("theirs");
     const joiner = on.start(pay);
-    assert.equal(returned(await joiner.ends()).value, "theirs");
+    const joined = await joiner.ends();
+    assert.equal(returned(joined).value, "theirs");
+    assert.equal(joined.tookMs, 500, "as soon as that look is over, and it looks anew");
     assert.equal(returned(await waiter.ends()).value, "theirs");
   });
 
@@ -236,6 +239,43 @@ describe("execute: one flight in a process (I1)", () => {
     await on.clock.advance(100_000);
     assert.deepEqual(on.store.take(), ["create"]);
     assert.equal(returned(await on.execute(operationOf())).replayed, false);
+  });
+
+  it("I1: a call at the very moment that the last joiner leaves begins anew, and does not end with it", async () => {
+    for (let ticks = 0; ticks < 20; ticks += 1) {
+      const on = bench();
+      on.memory.inject("hangs");
+      const abort = aborter();
+      const leaver = on.start(pay, { signal: abort.signal });
+      await settle();
+      abort.abort(new Error("left"));
+      for (let tick = 0; tick < ticks; tick += 1) await Promise.resolve();
+      assert.equal(returned(await on.execute(pay)).recorded, true, `after ${ticks} ticks`);
+      threw(await leaver.ends());
+    }
+  });
+
+  it("I1: what cancelled reconcile has cancelled the run that follows it", async () => {
+    const on = bench();
+    const asked = new Effect();
+    const effect = new Effect();
+    const absent: Reconciled<unknown> = "absent";
+    const recovery = { reconcile: (...given: Parameters<Effect["run"]>) => asked.run(...given).then(() => absent) };
+    await crashIn(on, operationOf({ recovery }));
+    await on.clock.advance(60_001);
+    const abort = aborter();
+    const reason = new Error("hung up");
+    const call = on.start(operationOf({ recovery, run: effect.run }), { signal: abort.signal });
+    await settle();
+    abort.abort(reason);
+    await settle();
+    assert.equal(asked.last.context.signal.reason, reason);
+    asked.last.finish();
+    await settle();
+    assert.equal(effect.last.context.signal.reason, reason);
+    effect.last.fail(reason);
+    assert.ok(OutcomeUnknownError.is(threw(await call.ends())));
+    await settle();
   });
 
   it("I1, E4: a run goes on past every deadline, and settles when it ends", async () => {
