@@ -537,7 +537,7 @@ export class PlayedWorld<Result, Model> implements World<Model> {
 
   #show(request: Request<Model>, answer: Answer, how = ""): void {
     if (this.#setting.trace === undefined) return;
-    this.#trace(`caller ${request.caller}: ${this.#labelOf(request)} → ${textOf(answer)}${how && ` (${how})`}`);
+    this.#trace(`caller ${request.caller}: ${this.#labelOf(request)} → ${this.#shown(answer)}${how && ` (${how})`}`);
   }
 
   #trace(line: string): void {
@@ -547,8 +547,22 @@ export class PlayedWorld<Result, Model> implements World<Model> {
   #labelOf(request: Request<Model>): string {
     if (request.channel === "service") return request.label;
     const { operation, name, expected, content } = request;
-    const shown = content && (this.#setting.scenario.show?.(content.bytes) ?? `${content.bytes.length} bytes`);
-    return [operation, name, expected && `at ${expected}`, shown].filter((part) => part !== undefined).join(" ");
+    // A hash is not read to its end.
+    const place = name.replace(/([0-9a-f]{8})[0-9a-f]{24,}/, "$1…");
+    const shown = content && this.#shownBytes(content.bytes);
+    return [operation, place, expected && `at ${expected}`, shown].filter((part) => part !== undefined).join(" ");
+  }
+
+  #shown(answer: Answer): string {
+    if (answer.kind === "value") return answer.value === undefined ? "done" : JSON.stringify(answer.value);
+    if (answer.kind === "outcome" && answer.outcome.kind === "written") return `written ${answer.outcome.version}`;
+    if (answer.kind !== "record" || answer.record === undefined) return textOf(answer);
+    const { version, bytes, modifiedAt, readAt } = answer.record;
+    return `${version} ${this.#shownBytes(bytes)}, ${readAt - modifiedAt} ms old`;
+  }
+
+  #shownBytes(bytes: Uint8Array): string {
+    return this.#setting.scenario.show?.(bytes) ?? `${bytes.length} bytes`;
   }
 }
 
