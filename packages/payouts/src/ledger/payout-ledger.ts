@@ -101,6 +101,7 @@ const unavailable: ErrorBrand = brandedError("LedgerUnavailableError");
 
 /** A later attempt has asked for the operation: this one may do nothing any more. */
 export class FencedError extends Error {
+  readonly code = "FENCED" as const;
   constructor() {
     super("a later attempt of the operation has been at the ledger: this one may not commit any more");
     fenced.mark(this);
@@ -116,6 +117,7 @@ export class FencedError extends Error {
  * paid a second time.
  */
 export class KeySpentError extends Error {
+  readonly code = "KEY_SPENT" as const;
   /** Of the payout that there is. */
   readonly earlierOperationId: string;
 
@@ -132,6 +134,7 @@ export class KeySpentError extends Error {
 
 /** The ledger did not answer, or not in time. What was asked may have been done. */
 export class LedgerUnavailableError extends Error {
+  readonly code = "LEDGER_UNAVAILABLE" as const;
   constructor(message: string, options?: { cause?: unknown }) {
     super(message, options);
     unavailable.mark(this);

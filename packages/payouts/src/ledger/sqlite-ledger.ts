@@ -72,26 +72,27 @@ export class SqliteLedger implements PayoutLedger {
   }
 
   async commit(order: PayoutOrder, call: LedgerCall): Promise<Payout> {
-    const payout = await this.#write(call, book.commitPayout(order));
+    const payout = await this.#write(call, () => book.commitPayout(order), this.#atPoint);
     this.#atPoint("committed");
     return payout;
   }
 
   shutOut(operationId: string, attempt: number, call: LedgerCall): Promise<Payout | undefined> {
-    return this.#write(call, book.shutOut(operationId, attempt), () => {});
+    return this.#write(call, () => book.shutOut(operationId, attempt));
   }
 
   findByOperation(operationId: string, call: LedgerCall): Promise<Payout | undefined> {
-    return this.#read(call, book.findByOperation(operationId));
+    return this.#read(call, () => book.findByOperation(operationId));
   }
 
   findByPayoutId(payoutId: string, call: LedgerCall): Promise<Payout | undefined> {
-    return this.#read(call, book.findByPayoutId(payoutId));
+    return this.#read(call, () => book.findByPayoutId(payoutId));
   }
 
   async *listSince(sinceMs: number): AsyncGenerator<Payout, void, void> {
     for (let after = { createdAt: sinceMs - 1, payoutId: "~" }; ;) {
-      const page: Payout[] = await this.#read(UNHURRIED, book.pageOfPayouts(after, PAGE));
+      const position = after;
+      const page: Payout[] = await this.#read(UNHURRIED, () => book.pageOfPayouts(position, PAGE));
       yield* page;
       const last = page.at(-1);
       if (last === undefined) return;
@@ -100,19 +101,15 @@ export class SqliteLedger implements PayoutLedger {
   }
 
   putDestination(destination: string, currency: Currency, state: "open" | "closed"): Promise<void> {
-    return this.#write(UNHURRIED, book.putDestination(destination, currency, state), () => {});
+    return this.#write(UNHURRIED, () => book.putDestination(destination, currency, state));
   }
 
   fund(merchantId: string, currency: Currency, minor: number, reference: string): Promise<void> {
-    return this.#write(UNHURRIED, book.fund(merchantId, currency, minor, reference), () => {});
+    return this.#write(UNHURRIED, () => book.fund(merchantId, currency, minor, reference));
   }
 
-  async audit(): Promise<LedgerAudit> {
-    return this.#locked(UNHURRIED, "BEGIN", () => {
-      const found = this.#play(book.audit());
-      this.#database.exec("COMMIT");
-      return found;
-    });
+  audit(): Promise<LedgerAudit> {
+    return this.#transaction(UNHURRIED, "BEGIN", () => this.#play(book.audit()));
   }
 
   async close(): Promise<void> {
@@ -129,37 +126,47 @@ export class SqliteLedger implements PayoutLedger {
     });
   }
 
-  #write<Result>(call: LedgerCall, steps: book.Steps<Result>, atPoint: AtPoint = this.#atPoint): Promise<Result> {
-    return this.#locked(call, "BEGIN IMMEDIATE", () => {
-      const result = this.#play(steps);
+  #write<Result>(call: LedgerCall, makeSteps: () => book.Steps<Result>, atPoint: AtPoint = () => {}): Promise<Result> {
+    return this.#transaction(call, "BEGIN IMMEDIATE", () => {
+      const result = this.#play(makeSteps());
       atPoint("in_transaction");
-      this.#database.exec("COMMIT");
       return result;
     });
   }
 
-  async #read<Result>(call: LedgerCall, steps: book.Steps<Result>): Promise<Result> {
+  async #read<Result>(call: LedgerCall, makeSteps: () => book.Steps<Result>): Promise<Result> {
     const startedAtMs = performance.now();
     try {
-      return await this.#patiently(call, () => this.#play(steps));
+      return await this.#patiently(call, () => this.#play(makeSteps()));
     } finally {
       this.#onTime("ledger", performance.now() - startedAtMs);
     }
   }
 
-  /** A transaction is begun and ended without a pause, so that nobody else of this connection is in it. */
-  async #locked<Result>(call: LedgerCall, begin: string, work: () => Result): Promise<Result> {
+  /**
+   * From BEGIN to COMMIT without letting go of the event loop once: this connection has one transaction, and whoever else
+   * uses it meanwhile would be inside of it.
+   */
+  async #transaction<Result>(call: LedgerCall, begin: string, work: () => Result): Promise<Result> {
     const startedAtMs = performance.now();
-    await this.#patiently(call, () => this.#database.exec(begin));
-    const lockedAtMs = performance.now();
+    let lockedAtMs: number | undefined;
     try {
-      return work();
-    } catch (error) {
-      if (this.#database.isTransaction) this.#database.exec("ROLLBACK");
-      throw asLedgerError(error);
+      return await this.#patiently(call, () => {
+        this.#database.exec(begin);
+        lockedAtMs = performance.now();
+        try {
+          const result = work();
+          this.#database.exec("COMMIT");
+          return result;
+        } catch (error) {
+          if (this.#database.isTransaction) this.#database.exec("ROLLBACK");
+          throw error;
+        }
+      });
     } finally {
-      this.#onTime("lock_wait", lockedAtMs - startedAtMs);
-      this.#onTime("ledger", performance.now() - lockedAtMs);
+      const endedAtMs = performance.now();
+      this.#onTime("lock_wait", (lockedAtMs ?? endedAtMs) - startedAtMs);
+      this.#onTime("ledger", endedAtMs - (lockedAtMs ?? endedAtMs));
     }
   }
 
