@@ -46,8 +46,12 @@ export const mutants: readonly Mutant[] = [
     becomes: "if (isReservationFirstPhase(record))",
   }),
   mutant("E2.2 †", "the fingerprint is not the operation's", "idempotency.ts", {
-    line: 'return sha256(`[${canonicalJson(name, "the operation\'s name")},${identity}]`);',
+    line: 'return sha256(kind === "operation" ? `[${of}]` : `["reserve",${of}]`);',
     becomes: "return sha256(`[${identity}]`);",
+  }),
+  mutant("§2", "a reservation is taken for an operation of its name", "idempotency.ts", {
+    line: 'return sha256(kind === "operation" ? `[${of}]` : `["reserve",${of}]`);',
+    becomes: "return sha256(`[${of}]`);",
   }),
   mutant("E2.6", "a takeover starts a new operation", "execute.ts", {
     line: "    attempt: record.attempt + 1,\n",
