@@ -274,8 +274,12 @@ export const mutants: readonly Mutant[] = [
     becomes: "return ",
   }),
   mutant("I1", "the effect's signal aborts when its last caller's deadline passes", "execution-flight.ts", {
-    line: "if (cancelled !== undefined) this.onCancel(cancelled.reason);",
-    becomes: "this.onCancel(cancelled?.reason);",
+    line: "if (cancelled === undefined) return;",
+    becomes: "cancelled ??= { reason: undefined };",
+  }),
+  mutant("I1", "a call joins what everybody has cancelled", "execution-flight.ts", {
+    line: "      this.#givenUp = true;\n      this.onCancel",
+    becomes: "      this.onCancel",
   }),
   mutant("I2", "the cache answers another input", "replay-cache.ts", {
     line: "return entry.inputHash === inputHash ? entry : undefined;",
