@@ -136,10 +136,6 @@ function titleOf({ ledger, recovery, declined }: Policy): string {
   return `${ledger} ledger, ${recovery}, declined means ${declined}`;
 }
 
-function policiesWhere(which: (policy: Policy) => boolean): Policy[] {
-  return policies.filter(which);
-}
-
 /** A record of this operation that was there before. `input`: whose it is. */
 function left(status: string, ageMs: number, input: Json, members: Record<string, Json> = {}): StartingRecord[] {
   const { name, scope, key, keyHash } = recordAddress("idempotency/", "explored", "key");
@@ -191,16 +187,21 @@ describe("execute, every schedule", function () {
   });
 
   describe("two callers, and a pause past the lease: a takeover, and a zombie", () => {
-    for (const policy of policiesWhere(({ declined }) => declined === "recover")) {
+    for (const policy of policies.filter(({ declined }) => declined === "recover")) {
       it(titleOf(policy), () => exploreAll([planOf(policy, { faultsMax: 0, jumpsMs: [pastLeaseMs(policy)] })]));
     }
-    it("one fault: fenced ledger, shutsOut, declined means replay", () =>
-      exploreAll([
-        planOf(
-          { ledger: "fenced", recovery: "shutsOut", declined: "replay" },
-          { faults: ["lostRequest", "landsLate", "crashBefore", "heldReply"], faultsMax: 1, jumpsMs: [LEASE_MS + 1] },
-        ),
-      ]));
+    for (const policy of [
+      { ledger: "unique", recovery: "reconcile", declined: "retry" },
+      { ledger: "unique", recovery: "hold", declined: "retry" },
+      { ledger: "fenced", recovery: "shutsOut", declined: "replay" },
+    ] as const) {
+      it(`one fault: ${titleOf(policy)}`, () =>
+        exploreAll([planOf(policy, { faults: faultsInTime, faultsMax: 1, jumpsMs: [pastLeaseMs(policy)] })]));
+    }
+    it("three callers: unique ledger, reconcile", () => {
+      const policy = { ledger: "unique", recovery: "reconcile", declined: "recover" } as const;
+      return exploreAll([planOf(policy, { callers: 3, jumpsMs: [pastLeaseMs(policy)] })]);
+    });
   });
 
   describe("two callers, one fault", () => {
@@ -249,22 +250,42 @@ describe("execute, every schedule", function () {
   });
 
   if (process.env["FIRSTWRITE_EXPLORE"] === "full") {
-    describe("two callers, two faults, a pause past the lease", () => {
-      for (const policy of policies) {
-        it(titleOf(policy), () =>
-          exploreAll([planOf(policy, { faults: faultsInTime, faultsMax: 2, jumpsMs: [pastLeaseMs(policy)] })]),
-        );
+    const final = policies.filter(({ declined }) => declined === "replay");
+
+    describe("two callers, two faults, and a pause past the lease", () => {
+      for (const policy of final) {
+        const plan = planOf(policy, { faults: faultsInTime, faultsMax: 2, jumpsMs: [pastLeaseMs(policy)] });
+        it(titleOf(policy), () => exploreAll([plan]));
       }
     });
-    describe("three callers, one fault, a pause past the lease", () => {
-      for (const policy of policiesWhere(({ declined }) => declined === "replay")) {
-        it(titleOf(policy), () =>
-          exploreAll([
-            planOf(policy, { callers: 3, faults: faultsInTime, faultsMax: 1, jumpsMs: [pastLeaseMs(policy)] }),
-          ]),
-        );
+
+    describe("three callers, one fault, and a pause past the lease", () => {
+      for (const policy of final) {
+        const plan = planOf(policy, { faults: faultsInTime, faultsMax: 1, jumpsMs: [pastLeaseMs(policy)] });
+        it(titleOf(policy), () => exploreAll([{ ...plan, callers: 3 }]));
       }
     });
+
+    describe("two callers, one fault, and two pauses: a renewal, and past the lease", () => {
+      for (const policy of final) {
+        const jumpsMs = [LEASE_MS / 3, pastLeaseMs(policy)];
+        it(titleOf(policy), () => exploreAll([planOf(policy, { faults: faultsInTime, faultsMax: 1, jumpsMs })]));
+      }
+    });
+
+    it("two callers, three pauses, and a renewal whose answer is late", () =>
+      exploreAll([
+        planOf(
+          { ledger: "unique", recovery: "reconcile", declined: "recover" },
+          {
+            ledger: { unique: true, faults: [] },
+            faults: ["heldReply"],
+            faultsMax: 1,
+            records: left("creating", LEASE_MS + 1, { amount: 5 }, { lease_ms: LEASE_MS }),
+            jumpsMs: [LEASE_MS / 3, LEASE_MS - 1_000, LEASE_MS / 4],
+          },
+        ),
+      ]));
   }
 
   it("random walks of three callers, three faults, and pauses to and past the lease", async () => {
