@@ -91,7 +91,8 @@ export interface OperationOptions<Input, Value> {
   /**
    * The longest a request that `run` sent can stay in flight after its process stopped, in milliseconds: 0, or 5,000 to an
    * hour. Nobody takes over before that. Default `leaseMs`. 0 only where the ledger is unique on the operation ID, or
-   * fenced by the attempt.
+   * `reconcile` makes it refuse lower attempts before it looks (`absentIsFinal`): one that is fenced, and has not yet seen the
+   * later attempt, still takes what the earlier one sent.
    */
   readonly recoverAfterMs?: number;
   /** From then on the lease of a run that hangs is no longer renewed, in milliseconds; at least `leaseMs`. Default an hour. */
@@ -188,7 +189,7 @@ export function defineOperation<Input, Value>(
   if (recoverAfterMs !== 0 && !isLeaseMs(recoverAfterMs)) {
     throw new InvalidArgumentError(
       `recoverAfterMs is ${String(recoverAfterMs)}: give ${LEASE_MS_MIN} to ${HOUR_MS} whole milliseconds, the longest a request ` +
-        "of run can stay in flight; or 0 where the ledger is unique on the operation ID or fenced by the attempt",
+        "of run can stay in flight; or 0 where the ledger is unique on the operation ID, or reconcile shuts lower attempts out of it",
     );
   }
   if (!(Number.isSafeInteger(maxRunMs) && maxRunMs >= leaseMs)) {
