@@ -417,7 +417,7 @@ export class OperationRules {
 
   #decode({ bytes, modifiedAt }: ModelRecord): DecodedRecord {
     const json = parseJsonObject(bytes) ?? {};
-    const text = (name: string): string => String(json[name]);
+    const text = (name: string): string => textOf(json[name]);
     const count = (name: string): number => Number(json[name] ?? 0);
     const { result } = json;
     return {
@@ -450,16 +450,21 @@ interface DecodedRecord {
   readonly result: JsonObject | undefined;
 }
 
+/** A string as it is, anything else as JSON. */
+function textOf(value: Json | undefined): string {
+  return typeof value === "string" ? value : JSON.stringify(value ?? null);
+}
+
 /** Shows a record in a trace. */
 export function showRecord(bytes: Uint8Array): string {
   const json = parseJsonObject(bytes);
   if (json === undefined) return `${bytes.length} bytes`;
   const { status, attempt, takeover, lease_ms: leaseMs, result } = json;
   const parts = [
-    `${String(status)}, attempt ${String(attempt)}`,
+    `${textOf(status)}, attempt ${textOf(attempt)}`,
     takeover === true ? "by takeover" : undefined,
-    leaseMs === undefined ? undefined : `lease ${String(leaseMs)} ms`,
-    isJsonObject(result) ? `${String(result["kind"])} ${JSON.stringify(result["body"] ?? null)}` : undefined,
+    leaseMs === undefined ? undefined : `lease ${textOf(leaseMs)} ms`,
+    isJsonObject(result) ? `${textOf(result["kind"])} ${JSON.stringify(result["body"] ?? null)}` : undefined,
   ];
   return `{ ${parts.filter((part) => part !== undefined).join(", ")} }`;
 }
@@ -487,7 +492,7 @@ function noteSettled(operation: OperationState, { status, result }: DecodedRecor
   if (status !== "ready" || result === undefined) return;
   const { kind, body } = result;
   const text = kind === "failure" && isJsonObject(body) ? body["message"] : body;
-  operation.result = `${String(kind)} ${JSON.stringify(text ?? null)}`;
+  operation.result = `${textOf(kind)} ${JSON.stringify(text ?? null)}`;
 }
 
 function callOf({ calls }: RulesState, caller: number): CallState {
