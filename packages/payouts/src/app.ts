@@ -163,7 +163,7 @@ async function show(merchant: Merchant, find: () => Promise<Payout | undefined>)
 }
 
 async function health({ idempotency, ledger }: PayoutAppOptions, remainingMs: number): Promise<Answer> {
-  const limitMs = Math.min(1_000, Math.max(1, remainingMs));
+  const limitMs = Math.ceil(Math.min(1_000, Math.max(1, remainingMs)));
   const signal = AbortSignal.timeout(limitMs);
   const [store, book] = await Promise.allSettled([
     idempotency.store.read("healthz", { signal }),

@@ -50,7 +50,7 @@ export const defaultDeployment: Deployment = { clientRetryMs: days(7), brokerDel
  *
  * @throws {InvalidArgumentError}
  */
-export function retentionOf({ clientRetryMs, brokerDelayMs, auditMs, ttlMs }: Deployment): Required<Retention> {
+function retentionOf({ clientRetryMs, brokerDelayMs, auditMs, ttlMs }: Deployment): Required<Retention> {
   if (!(Number.isSafeInteger(clientRetryMs) && clientRetryMs > 0)) {
     throw new InvalidArgumentError(
       `clientRetryMs is ${String(clientRetryMs)}: give the whole milliseconds for which clients retry; a key older than that, ` +

@@ -3,15 +3,15 @@
 import type { DeclineCode, Payout } from "./ledger/payout-ledger.ts";
 import { formatAmount } from "./money.ts";
 
-/** The durable answer, as the idempotency record has it. */
-export interface PayoutAnswer {
+/** The durable answer, as the idempotency record has it: JSON, which an interface would not be taken for. */
+export type PayoutAnswer = {
   readonly payoutId: string;
   readonly state: "paid" | "declined";
   readonly status: 201 | 402;
   readonly contentType: "application/json" | "application/problem+json";
   /** JSON text. As text, because a later version may write it otherwise, and a retry must not see that. */
   readonly body: string;
-}
+};
 
 /** Follows from the payout alone: whoever finds it in the ledger gives the same bytes. */
 export function answerOf(payout: Payout): PayoutAnswer {

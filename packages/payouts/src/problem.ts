@@ -5,7 +5,7 @@
  * - `new_key`: this key will never pay. A new payout needs a new key, and may be begun.
  * - `never`: do not send it again; find out by the operation ID, or mend the request.
  */
-export type Retry = "same_key" | "new_key" | "never";
+type Retry = "same_key" | "new_key" | "never";
 
 interface ProblemKind {
   readonly status: 400 | 401 | 404 | 409 | 413 | 415 | 422 | 500 | 503;

@@ -151,10 +151,14 @@ function repeat(everyMs: number, work: () => Promise<void>): () => Promise<void>
 async function closeServer(server: ServerType): Promise<void> {
   const closed = once(server, "close");
   server.close();
-  // Those that wait for nothing would keep it open.
-  if ("closeIdleConnections" in server) server.closeIdleConnections();
-  await closed;
+  // A connection that is kept alive is idle as soon as what it asked is answered, and would keep the server open.
+  const timer = setInterval(() => {
+    if ("closeIdleConnections" in server) server.closeIdleConnections();
+  }, IDLE_LOOK_MS);
+  await closed.finally(() => clearInterval(timer));
 }
+
+const IDLE_LOOK_MS = 20;
 
 function portOf(server: ServerType): number {
   const address: AddressInfo | string | null = server.address();

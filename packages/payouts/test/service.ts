@@ -20,7 +20,7 @@ import { pino } from "pino";
 
 export const API_KEY = "sk_test_acme";
 export const SIGNING_SECRET = "a signing secret of acme";
-export const merchants = new Merchants([
+const merchants = new Merchants([
   { id: "acme", apiKeySha256: sha256Hex(API_KEY), signingSecret: SIGNING_SECRET },
   { id: "other", apiKeySha256: sha256Hex("sk_test_other") },
 ]);
@@ -33,10 +33,10 @@ export class Bank implements AsyncDisposable {
   readonly log: string[] = [];
   readonly #services: PayoutServer[] = [];
 
-  static async open(): Promise<Bank> {
+  /** @param store by default one in a SQLite file of its own */
+  static async open(store?: ConditionalStore): Promise<Bank> {
     const folder = await mkdtemp(join(tmpdir(), "firstwrite-payouts-"));
-    const store = await SqliteStore.open({ path: join(folder, "store.db") });
-    const bank = new Bank(folder, store);
+    const bank = new Bank(folder, store ?? (await SqliteStore.open({ path: join(folder, "store.db") })));
     const ledger = await openLedger(bank.ledgerUrl);
     await ledger.fund("acme", "EUR", 1_000_00, "opening");
     await ledger.putDestination("acct_1", "EUR", "open");

@@ -32,7 +32,7 @@ const AT_ONCE = 20;
 
 /** @param makePlace a new one for each test */
 export function ledgerSuite({ it }: SuiteRunner, makePlace: () => Promise<LedgerPlace>): void {
-  const test = (title: string, body: (ledger: PayoutLedger, place: LedgerPlace) => Promise<void>): void =>
+  const test = (title: string, body: (ledger: PayoutLedger, place: LedgerPlace) => Promise<void>): void => {
     it(title, async () => {
       const place = await makePlace();
       const ledger = await place.open();
@@ -46,6 +46,7 @@ export function ledgerSuite({ it }: SuiteRunner, makePlace: () => Promise<Ledger
         await place.close();
       }
     });
+  };
 
   test("pays once for an operation, whichever attempt comes, and whatever it asks", async (ledger) => {
     const order = newOrder();
