@@ -2,38 +2,56 @@
 
 import assert from "node:assert/strict";
 import { channel } from "node:diagnostics_channel";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 
 import { LedgerUnavailableError, openLedger } from "@firstwrite/payouts";
 import { ledgerSuite, type LedgerPlace } from "@firstwrite/payouts/ledger-suite";
 import { Client } from "pg";
 
-import { CannotRun } from "../src/row.ts";
+import { payoutStorm } from "../src/payouts-storm/storm.ts";
+import { CannotRun, rowId, type Provisioned } from "../src/row.ts";
+import { rows, selectRows } from "../src/rows.ts";
 import { startPostgres, type PostgresServer } from "../src/servers/postgres.ts";
 
 const couldNotRun = channel("firstwrite:matrix:could-not-run");
-const ROW = "PostgreSQL";
+const LEDGER_ROW = "PostgreSQL";
+const asked = selectRows(process.env["FIRSTWRITE_ROWS"]).map(rowId);
+
+/** What is started before a row's tests; said by name where this machine has not got what it takes. */
+function provisions<Thing>(
+  row: string,
+  start: () => Promise<Thing>,
+  end: (thing: Thing) => Promise<void>,
+): () => Thing {
+  let thing: { readonly started: Thing } | undefined;
+  before(`starts ${row}`, async function () {
+    this.timeout(15 * 60_000);
+    try {
+      thing = { started: await start() };
+    } catch (error) {
+      if (!(error instanceof CannotRun)) throw error;
+      couldNotRun.publish({ row, reason: error.message });
+      if (process.env["CI"] === "true") throw error;
+      this.skip();
+    }
+  });
+  after(`ends ${row}`, async () => {
+    if (thing !== undefined) await end(thing.started);
+  });
+  return () => {
+    assert.ok(thing !== undefined);
+    return thing.started;
+  };
+}
+
+const startServer = (): Promise<PostgresServer> => startPostgres("FIRSTWRITE_POSTGRES_URL");
 
 describe("matrix", () => {
-  describe(ROW, () => {
-    let server: PostgresServer | undefined;
-
-    before(`starts ${ROW}`, async function () {
-      this.timeout(5 * 60_000);
-      try {
-        server = await startPostgres("FIRSTWRITE_POSTGRES_URL");
-      } catch (error) {
-        if (!(error instanceof CannotRun)) throw error;
-        couldNotRun.publish({ row: ROW, reason: error.message });
-        if (process.env["CI"] === "true") throw error;
-        this.skip();
-      }
-    });
-    after(`ends ${ROW}`, async () => server?.stop());
-
-    const makeDatabase = (): Promise<string> => {
-      assert.ok(server !== undefined);
-      return server.makeDatabase();
-    };
+  describe(LEDGER_ROW, () => {
+    const server = provisions(LEDGER_ROW, startServer, (started) => started.stop());
+    const makeDatabase = (): Promise<string> => server().makeDatabase();
 
     describe("payout ledger", () => {
       ledgerSuite({ it }, async (): Promise<LedgerPlace> => {
@@ -93,4 +111,60 @@ describe("matrix", () => {
       });
     });
   });
+
+  const storms: readonly [store: string, ledger: "SQLite" | "PostgreSQL"][] = [
+    ["sqlite", "SQLite"],
+    ["versitygw", "PostgreSQL"],
+    ["fake-gcs-server-memory", "PostgreSQL"],
+    ["azurite", "PostgreSQL"],
+  ];
+  for (const [id, ledgerName] of storms) {
+    const row = rows.find((candidate) => rowId(candidate) === id);
+    assert.ok(row !== undefined, id);
+    if (!asked.includes(id)) continue;
+    const name = `payouts: ${row.name} + ${ledgerName}`;
+    describe(name, () => {
+      describe("payout storm", () => {
+        const place = provisions<Provisioned>(
+          name,
+          () => row.provision(),
+          (provisioned) => provisioned.close(),
+        );
+        const ledgerUrl =
+          ledgerName === "SQLite"
+            ? sqliteUrl()
+            : postgresUrl(provisions(name, startServer, (started) => started.stop()));
+
+        it("100 operations, processes killed at five points and at random: one payout each, and every answer the same", async function () {
+          this.timeout(400_000);
+          const { url, env = {}, open } = place();
+          assert.ok(url !== undefined);
+          const result = await payoutStorm({
+            storeUrl: url,
+            env,
+            ledgerUrl: await ledgerUrl(),
+            openStore: open,
+            operations: 100,
+            withinMs: 300_000,
+          });
+          console.log(`      ${JSON.stringify(result)}`);
+        });
+      });
+    });
+  }
 });
+
+function postgresUrl(server: () => PostgresServer): () => Promise<string> {
+  return () => server().makeDatabase();
+}
+
+function sqliteUrl(): () => Promise<string> {
+  let folder: string | undefined;
+  after("removes the ledger", async () => {
+    if (folder !== undefined) await rm(folder, { recursive: true, force: true });
+  });
+  return async () => {
+    folder = await mkdtemp(join(tmpdir(), "firstwrite-payouts-storm-"));
+    return `sqlite:${join(folder, "ledger.db")}`;
+  };
+}
