@@ -73,9 +73,7 @@ export async function startPayoutServer(options: PayoutServerOptions): Promise<P
   const closing: (() => void | Promise<void>)[] = [
     () => ledger.close(),
     () => times.stop(),
-    onEvent("firstwrite:taken-over", () => {
-      if (times.isWithin()) metrics.takenOver();
-    }),
+    ...listen(times, metrics, logger),
   ];
   const end = async (): Promise<void> => {
     for (const close of closing.toReversed()) await close();
@@ -112,6 +110,29 @@ export async function startPayoutServer(options: PayoutServerOptions): Promise<P
     await end();
     throw error;
   }
+}
+
+/** What the engine tells of this service's operations, beside its answers. */
+function listen(times: RequestTimes, metrics: Metrics, logger: Logger): (() => void)[] {
+  return [
+    onEvent("firstwrite:taken-over", ({ operationId, attempt }) => {
+      if (!times.isWithin()) return;
+      metrics.takenOver();
+      logger.warn({ operation_id: operationId, event: "taken_over", attempt });
+    }),
+    onEvent("firstwrite:ownership-lost", ({ operationId, attempt }) => {
+      if (times.isWithin()) logger.warn({ operation_id: operationId, event: "ownership_lost", attempt });
+    }),
+    onEvent("firstwrite:held", ({ operationId }) => {
+      if (times.isWithin()) logger.error({ operation_id: operationId, event: "held" });
+    }),
+    // Without its cause, which is the store's own.
+    onEvent("firstwrite:not-recorded", ({ operationId, reason }) => {
+      if (!times.isWithin()) return;
+      metrics.notRecorded();
+      logger.error({ operation_id: operationId, event: "not_recorded", reason });
+    }),
+  ];
 }
 
 function checkMs({
