@@ -16,8 +16,8 @@ export interface Mutant {
   readonly tests: string;
 }
 
-/** The engine's own tests, and the explorer's small plans. */
-const TESTS = "packages/simulator/test/execute.test.ts packages/core/test/*.test.ts";
+/** The core's own tests, which are quick, then the explorer's small plans. */
+const TESTS = "packages/core/test/*.test.ts packages/simulator/test/execute.test.ts";
 
 export const mutants: readonly Mutant[] = [
   mutant("E2.1 †", "a record is stale before the store's clock can be sure", "classify.ts", {
@@ -46,8 +46,12 @@ export const mutants: readonly Mutant[] = [
     becomes: "if (isReservationFirstPhase(record))",
   }),
   mutant("E2.2 †", "the fingerprint is not the operation's", "idempotency.ts", {
-    line: 'return sha256(`[${canonicalJson(name, "the operation\'s name")},${identity}]`);',
+    line: 'return sha256(kind === "operation" ? `[${of}]` : `["reserve",${of}]`);',
     becomes: "return sha256(`[${identity}]`);",
+  }),
+  mutant("§2", "a reservation is taken for an operation of its name", "idempotency.ts", {
+    line: 'return sha256(kind === "operation" ? `[${of}]` : `["reserve",${of}]`);',
+    becomes: "return sha256(`[${of}]`);",
   }),
   mutant("E2.6", "a takeover starts a new operation", "execute.ts", {
     line: "    attempt: record.attempt + 1,\n",
@@ -270,8 +274,12 @@ export const mutants: readonly Mutant[] = [
     becomes: "return ",
   }),
   mutant("I1", "the effect's signal aborts when its last caller's deadline passes", "execution-flight.ts", {
-    line: "if (cancelled !== undefined) this.onCancel(cancelled.reason);",
-    becomes: "this.onCancel(cancelled?.reason);",
+    line: "if (cancelled === undefined) return;",
+    becomes: "cancelled ??= { reason: undefined };",
+  }),
+  mutant("I1", "a call joins what everybody has cancelled", "execution-flight.ts", {
+    line: "      this.#givenUp = true;\n      this.onCancel",
+    becomes: "      this.onCancel",
   }),
   mutant("I2", "the cache answers another input", "replay-cache.ts", {
     line: "return entry.inputHash === inputHash ? entry : undefined;",

@@ -349,6 +349,8 @@ class Attempt {
         this.#execution.flight.settles(undefined);
         return this.#giveBack();
       }
+      // Nothing was run: as by `retry`.
+      if (this.lease.cancelled !== undefined) return this.#settleUnresolved(this.lease.cancelled.reason, 0);
       // `reconcile` may have taken longer than the lease.
       if (!(await this.lease.prove())) return this.#awaitOthers();
       return this.#run();

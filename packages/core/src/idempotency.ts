@@ -184,7 +184,7 @@ export class Idempotency {
     checkNames(request, EXECUTE_NAMES, "the request, which has scope and key,");
     const startedAtMs = this.runtime.monotonicMs();
     const address = recordAddress(this.#prefix, request.scope, request.key);
-    const inputHash = inputHashOf(definition, input);
+    const inputHash = inputHashOf(definition, input, "operation");
     const deadlineMs = this.deadline(request.deadlineMs);
     const limits: ExecutionLimits = {
       deadlineMs,
@@ -249,7 +249,7 @@ export class Idempotency {
     checkNames(request, requestNames, "the request, which has scope and key,");
     checkFunction(choose, "the chooser of the value");
     const address = recordAddress(this.#prefix, request.scope, request.key);
-    const inputHash = inputHashOf(definition, input);
+    const inputHash = inputHashOf(definition, input, "reservation");
     const limits: CallLimits = {
       deadlineMs: this.deadline(request.deadlineMs),
       signal: request.signal,
@@ -450,13 +450,18 @@ export class Idempotency {
   }
 }
 
-/** With the name, so that two operations that share scope, key and input never replay each other. */
+/**
+ * With the name, so that two operations that share scope, key and input never replay each other; and of a reservation with
+ * its kind, so that none is taken for an operation of the same name, whose effect it never had.
+ */
 function inputHashOf<Input>(
   { name, fingerprint }: Pick<OperationDefinition<Input, unknown>, "name" | "fingerprint">,
   input: Input,
+  kind: "operation" | "reservation",
 ): Digest {
   const identity = canonicalJson(fingerprint(input), "the fingerprint of the input");
-  return sha256(`[${canonicalJson(name, "the operation's name")},${identity}]`);
+  const of = `${canonicalJson(name, "the operation's name")},${identity}`;
+  return sha256(kind === "operation" ? `[${of}]` : `["reserve",${of}]`);
 }
 
 const EXECUTE_NAMES = ["scope", "key", "deadlineMs", "waitMs", "signal", "issuedAt", "readFirst"];

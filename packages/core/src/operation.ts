@@ -73,7 +73,7 @@ export interface OperationOptions<Input, Value> {
    */
   readonly run: (input: Input, context: EffectContext) => Value | PromiseLike<Value>;
   /** Has no default, because only the author knows. */
-  readonly recovery: Recovery<Input, Value>;
+  readonly recovery: Recovery<Input, NoInfer<Value>>;
   /** Default: `"recover"` for every error. Not asked once the effect's signal has aborted. */
   readonly onError?: (error: unknown) => ErrorMeaning;
   /**
@@ -110,7 +110,7 @@ export interface OperationOptions<Input, Value> {
 export interface OperationDefinition<Input, Value> {
   readonly name: string;
   readonly run: (input: Input, context: EffectContext) => Value | PromiseLike<Value>;
-  readonly recovery: Recovery<Input, Value>;
+  readonly recovery: Recovery<Input, NoInfer<Value>>;
   readonly onError: (error: unknown) => ErrorMeaning;
   readonly fingerprint: (input: Input) => unknown;
   readonly retention: Required<Retention>;

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import {
   days,
+  defineOperation,
   IdempotencyConflictError,
   InProgressError,
   OperationHeldError,
@@ -11,6 +12,7 @@ import {
 } from "@firstwrite/core";
 import { settle, type Operation } from "@firstwrite/memory";
 import {
+  assign,
   bench,
   bytesOf,
   clockLike,
@@ -545,5 +547,17 @@ describe("execute: waiting for another's lease (E2.5, waitMs)", () => {
     };
     threw(await on.execute(operationOf()));
     assert.ok(on.store.sent.length > 20 && on.store.sent.length < 200, `${on.store.sent.length} requests in 30 s`);
+  });
+});
+
+describe("kinds of operation (§2)", () => {
+  it("a reservation and an operation of one name, scope, key and input are two: neither answers the other", async () => {
+    const effect = bench();
+    await effect.reserve({});
+    const named = defineOperation({ name: assign.name, recovery: "rerun", run: (): string => "ran" });
+    assert.ok(IdempotencyConflictError.is(threw(await effect.execute(named))));
+    const choice = bench();
+    returned(await choice.execute(named));
+    assert.ok(IdempotencyConflictError.is(threw(await choice.reserve({}))));
   });
 });

@@ -208,6 +208,27 @@ describe("execute: the input is a copy (E4)", () => {
     assert.deepEqual(seen, [{ amount: 5 }, { amount: 5 }]);
   });
 
+  it("E4: the copy is what structuredClone makes of it, for what is no plain data too", async () => {
+    const shared = { a: 1 };
+    const inputs: readonly unknown[] = [
+      /(?<cents>\d+)/.exec("pay 5"),
+      Object.assign(Array(3), { 1: "between holes" }),
+      new Map([[1, { at: new Date(0) }]]),
+      Uint8Array.from([1, 2]),
+      Object.assign(Object.create(null), { a: 1 }),
+      [shared, shared],
+      JSON.parse('{"__proto__":{"x":1}}'),
+    ];
+    for (const [nth, given] of inputs.entries()) {
+      const on = bench();
+      const seen: unknown[] = [];
+      const operation = operationOf({ fingerprint: () => nth, run: (input) => void seen.push(input) });
+      returned(await on.execute(operation, {}, given));
+      assert.deepEqual(seen, [structuredClone(given)]);
+      assert.notEqual(seen[0], given);
+    }
+  });
+
   it("E4: an input that cannot be copied is refused with what to give instead, before any request", async () => {
     const on = bench();
     const operation = operationOf({ fingerprint: () => 1 });

@@ -255,7 +255,7 @@ describe("execute: one flight in a process (I1)", () => {
     }
   });
 
-  it("I1: what cancelled reconcile has cancelled the run that follows it", async () => {
+  it("I1: no run follows a reconcile whose callers have all cancelled, and the next call recovers at once", async () => {
     const on = bench();
     const asked = new Effect();
     const effect = new Effect();
@@ -265,17 +265,39 @@ describe("execute: one flight in a process (I1)", () => {
     await on.clock.advance(60_001);
     const abort = aborter();
     const reason = new Error("hung up");
-    const call = on.start(operationOf({ recovery, run: effect.run }), { signal: abort.signal });
+    const operation = operationOf({ recovery, run: effect.run });
+    const call = on.start(operation, { signal: abort.signal });
     await settle();
     abort.abort(reason);
     await settle();
     assert.equal(asked.last.context.signal.reason, reason);
     asked.last.finish();
     await settle();
-    assert.equal(effect.last.context.signal.reason, reason);
-    effect.last.fail(reason);
+    assert.equal(effect.runs.length, 0);
     assert.ok(OutcomeUnknownError.is(threw(await call.ends())));
+    assert.deepEqual(pick(await on.stored(), ["status", "lease_ms", "takeover"]), ["creating", 0, true]);
+    const next = on.start(operation);
     await settle();
+    asked.last.finish();
+    await settle();
+    effect.last.finish("paid");
+    assert.equal(returned(await next.ends()).value, "paid");
+  });
+
+  it("I1: nobody joins a run that was cancelled", async () => {
+    const on = bench();
+    const effect = new Effect();
+    const operation = operationOf({ run: effect.run });
+    const abort = aborter();
+    const first = on.start(operation, { signal: abort.signal });
+    await settle();
+    abort.abort(new Error("hung up"));
+    threw(await first.ends());
+    assert.ok(InProgressError.is(threw(await on.execute(operation))), "told that it is in progress");
+    effect.last.finish("paid after all");
+    await settle();
+    assert.equal(returned(await on.execute(operation)).value, "paid after all");
+    assert.equal(effect.runs.length, 1);
   });
 
   it("I1, E4: a run goes on past every deadline, and settles when it ends", async () => {
@@ -507,3 +529,7 @@ describe("execute: called from inside its own effect (I1)", () => {
     assert.equal(new Set(contexts.map(({ operationId }) => operationId)).size, 3);
   });
 });
+
+function pick(record: Record<string, unknown>, names: readonly string[]): unknown[] {
+  return names.map((name) => record[name]);
+}
