@@ -1,0 +1,275 @@
+import { OutgoingMessage, type OutgoingHttpHeader, type ServerResponse } from "node:http";
+
+import { hasNoBody, refusalOf, tooLong, UnrecordableAnswerError, type Answer, type HandlerAnswer } from "./answer.ts";
+
+/**
+ * Takes the place of a `ServerResponse` while a handler runs: what the handler sets and writes is kept here, and nothing of it
+ * leaves before {@link NodeResponse.send}. It stays in place after that, so that a handler that is still running (its client was
+ * told so, or has gone) writes to nobody.
+ */
+export class NodeResponse {
+  readonly #response: ServerResponse;
+  readonly #bytesMax: number;
+  /** What the handler sees of the response's headers. */
+  readonly #headers = new OutgoingMessage();
+  readonly #inherited: ReadonlyMap<string, string>;
+  readonly #real = new Map<PropertyKey, PropertyDescriptor | undefined>();
+  readonly #answered = Promise.withResolvers<HandlerAnswer>();
+  readonly #chunks: Buffer[] = [];
+  #bytes = 0;
+  #status: number;
+  #message = "";
+  #headersSent = false;
+  #ended = false;
+  #restoreSocket: () => void = () => {};
+
+  constructor(response: ServerResponse, bytesMax: number) {
+    this.#response = response;
+    this.#bytesMax = bytesMax;
+    this.#status = response.statusCode;
+    for (const [name, value] of Object.entries(response.getHeaders())) setHeader(this.#headers, name, value);
+    this.#inherited = new Map(pairsOf(this.#headers).map(([name, value]) => [name.toLowerCase(), value]));
+    // Whoever waits may have left; what the handler came to is then nobody's error.
+    this.#answered.promise.catch(() => {});
+    this.#takePlace();
+    this.#guardSocket();
+    // A body that was begun cannot be completed any more: `pipe` has stopped. A handler that has not begun may yet answer.
+    response.once("close", () => {
+      if (this.#bytes > 0) this.refuse("a body that its client did not wait for");
+    });
+  }
+
+  /**
+   * The handler's whole answer.
+   *
+   * @throws {UnrecordableAnswerError}
+   */
+  get answered(): Promise<HandlerAnswer> {
+    return this.#answered.promise;
+  }
+
+  /** The handler does what cannot be recorded. Nothing that it writes from now on goes anywhere. */
+  refuse(why: string): void {
+    this.#ended = true;
+    this.#answered.reject(new UnrecordableAnswerError(why));
+  }
+
+  /** Sends an answer to the client, whatever the handler does. */
+  send(answer: Answer): void {
+    this.#restoreSocket();
+    const place = new Map(
+      Array.from(this.#real.keys(), (name) => [name, Object.getOwnPropertyDescriptor(this.#response, name)] as const),
+    );
+    for (const [name, descriptor] of this.#real) define(this.#response, name, descriptor);
+    sendAnswer(this.#response, answer);
+    for (const [name, descriptor] of place) define(this.#response, name, descriptor);
+  }
+
+  #takePlace(): void {
+    const headers = this.#headers;
+    const open = (): void => {
+      if (!this.#headersSent) return;
+      throw Object.assign(new Error("Cannot set headers after they are sent to the client"), {
+        code: "ERR_HTTP_HEADERS_SENT",
+      });
+    };
+    const response = this.#response;
+    const stream = (why: string) => (): void => this.refuse(why);
+    const methods: Readonly<Record<string, unknown>> = {
+      getHeader: headers.getHeader.bind(headers),
+      getHeaders: headers.getHeaders.bind(headers),
+      getHeaderNames: headers.getHeaderNames.bind(headers),
+      hasHeader: headers.hasHeader.bind(headers),
+      setHeader(name: string, value: OutgoingHttpHeader) {
+        open();
+        setHeader(headers, name, value);
+        return response;
+      },
+      appendHeader(name: string, value: string | readonly string[]) {
+        open();
+        headers.appendHeader(name, value);
+        return response;
+      },
+      setHeaders(all: Headers | Map<string, number | string | readonly string[]>) {
+        open();
+        headers.setHeaders(all);
+        return response;
+      },
+      removeHeader(name: string) {
+        open();
+        headers.removeHeader(name);
+      },
+      writeHead: (status: number, ...rest: unknown[]) => {
+        open();
+        this.#writeHead(status, rest);
+        return response;
+      },
+      write: (chunk: unknown, ...rest: unknown[]) => this.#write(chunk, rest),
+      end: (...given: unknown[]) => this.#end(given),
+      // Informational, and optional for whoever sends them.
+      writeContinue() {},
+      writeProcessing() {},
+      writeEarlyHints() {},
+      flushHeaders: stream("headers that are flushed before the body is whole"),
+      addTrailers: stream("trailers"),
+      detachSocket: stream("a connection that is taken over"),
+    };
+    for (const [name, value] of Object.entries(methods)) this.#replace(name, { value, writable: true });
+    this.#replace("statusCode", {
+      get: () => this.#status,
+      set: (status: number) => {
+        if (!this.#headersSent) this.#status = status;
+      },
+    });
+    this.#replace("statusMessage", { get: () => this.#message, set: (message: string) => (this.#message = message) });
+    this.#replace("headersSent", { get: () => this.#headersSent });
+    this.#replace("writableEnded", { get: () => this.#ended });
+    // Of Node's own making, and read by middleware that wraps responses, to know whether writeHead was called.
+    this.#replace("_header", { get: () => (this.#headersSent ? "" : null) });
+  }
+
+  #replace(name: string, descriptor: PropertyDescriptor): void {
+    this.#real.set(name, Object.getOwnPropertyDescriptor(this.#response, name));
+    Object.defineProperty(this.#response, name, { ...descriptor, configurable: true, enumerable: true });
+  }
+
+  /**
+   * While this response is the one on its connection nothing is written there but by it, and so by nobody: what a handler
+   * writes to the socket itself does not leave.
+   */
+  #guardSocket(): void {
+    const { socket } = this.#response;
+    if (socket === null) return;
+    const real = (["write", "end"] as const).map((name) => [name, Object.getOwnPropertyDescriptor(socket, name)] as const);
+    const value = (): boolean => {
+      this.refuse("bytes written to the connection itself");
+      return false;
+    };
+    for (const [name] of real) Object.defineProperty(socket, name, { value, configurable: true, writable: true });
+    this.#restoreSocket = () => {
+      this.#restoreSocket = () => {};
+      for (const [name, descriptor] of real) define(socket, name, descriptor);
+    };
+  }
+
+  /** `rest`: a reason phrase or none, and headers as an object, as pairs or as a flat list, or none. */
+  #writeHead(status: number, rest: readonly unknown[]): void {
+    this.#status = status;
+    const given = typeof rest[0] === "string" ? rest[1] : rest[0];
+    for (const [name, value] of pairsGiven(given)) setHeader(this.#headers, name, value);
+    this.#beginsBody();
+  }
+
+  #beginsBody(): void {
+    this.#headersSent = true;
+    const refusal = refusalOf(this.#status, (name) => {
+      const value = this.#headers.getHeader(name);
+      return value === undefined ? undefined : String(value);
+    });
+    if (refusal !== undefined) this.refuse(refusal);
+  }
+
+  #write(chunk: unknown, rest: readonly unknown[]): boolean {
+    if (!this.#headersSent) this.#beginsBody();
+    this.#take(chunk, rest[0]);
+    done(rest);
+    return true;
+  }
+
+  #end(given: readonly unknown[]): ServerResponse {
+    const [chunk, encoding] = given;
+    if (!this.#headersSent) this.#beginsBody();
+    if (chunk !== undefined && chunk !== null && typeof chunk !== "function") this.#take(chunk, encoding);
+    done(given);
+    if (this.#ended) return this.#response;
+    this.#ended = true;
+    const headers = pairsOf(this.#headers);
+    this.#answered.resolve({
+      status: this.#status,
+      headers,
+      body: hasNoBody(this.#status) ? new Uint8Array() : Buffer.concat(this.#chunks),
+      inherited: new Set(
+        headers.map(([name]) => name.toLowerCase()).filter((name) => this.#inherited.get(name) === valuesOf(headers, name)),
+      ),
+    });
+    return this.#response;
+  }
+
+  #take(chunk: unknown, encoding: unknown): void {
+    if (this.#ended) return;
+    const bytes =
+      typeof chunk === "string"
+        ? Buffer.from(chunk, isEncoding(encoding) ? encoding : "utf8")
+        : chunk instanceof Uint8Array
+          ? Buffer.from(chunk)
+          : undefined;
+    if (bytes === undefined) throw new TypeError("a response is written as strings, Buffers or Uint8Arrays");
+    this.#bytes += bytes.byteLength;
+    if (this.#bytes > this.#bytesMax) this.refuse(tooLong(this.#bytesMax));
+    else this.#chunks.push(bytes);
+  }
+}
+
+/** Sends an answer on a response that nothing was sent on. Headers that others have set stay, where it has none of its own. */
+export function sendAnswer(response: ServerResponse, { status, headers, body }: Answer): void {
+  if (response.headersSent || response.destroyed) return;
+  for (const name of ["content-length", "transfer-encoding"]) response.removeHeader(name);
+  for (const name of new Set(headers.map(([name]) => name))) {
+    const values = headers.filter(([other]) => other.toLowerCase() === name.toLowerCase()).map(([, value]) => value);
+    response.setHeader(name, values.length === 1 ? (values[0] ?? "") : values);
+  }
+  response.statusCode = status;
+  if (hasNoBody(status)) response.removeHeader("content-length");
+  else response.setHeader("Content-Length", body.byteLength);
+  response.end(hasNoBody(status) ? undefined : body);
+}
+
+/** Aborts when the client hangs up before it has its answer. */
+export function goneSignal(response: ServerResponse): AbortSignal {
+  const gone = new AbortController();
+  response.once("close", () => {
+    if (!response.writableFinished) gone.abort();
+  });
+  return gone.signal;
+}
+
+function define(target: object, name: PropertyKey, descriptor: PropertyDescriptor | undefined): void {
+  if (descriptor === undefined) Reflect.deleteProperty(target, name);
+  else Object.defineProperty(target, name, descriptor);
+}
+
+function setHeader(headers: OutgoingMessage, name: string, value: unknown): void {
+  if (value === undefined) return;
+  headers.setHeader(name, Array.isArray(value) ? value.map(String) : typeof value === "number" ? value : String(value));
+}
+
+/** One pair for each value, under the name as it was written. */
+function pairsOf(headers: OutgoingMessage): [string, string][] {
+  return headers.getRawHeaderNames().flatMap((name) => {
+    const value = headers.getHeader(name);
+    return (Array.isArray(value) ? value : [value]).map((one): [string, string] => [name, String(one)]);
+  });
+}
+
+/** As an inherited header is kept: all its values in one. */
+function valuesOf(pairs: readonly (readonly [string, string])[], lower: string): string | undefined {
+  return pairs.findLast(([name]) => name.toLowerCase() === lower)?.[1];
+}
+
+function pairsGiven(given: unknown): [string, unknown][] {
+  if (Array.isArray(given)) {
+    if (given.every((pair) => Array.isArray(pair))) return given.map(([name, value]) => [String(name), value]);
+    return given.flatMap((name, index): [string, unknown][] => (index % 2 === 0 ? [[String(name), given[index + 1]]] : []));
+  }
+  return typeof given === "object" && given !== null ? Object.entries(given) : [];
+}
+
+/** Calls a callback where one is given last, as a stream does. */
+function done(given: readonly unknown[]): void {
+  const callback = given.findLast((one) => typeof one === "function");
+  if (typeof callback === "function") process.nextTick(() => void Reflect.apply(callback, undefined, []));
+}
+
+function isEncoding(encoding: unknown): encoding is BufferEncoding {
+  return typeof encoding === "string" && Buffer.isEncoding(encoding);
+}
