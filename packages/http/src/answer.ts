@@ -82,8 +82,13 @@ export async function readResponse(
 /** A `Response` that says the same. */
 export function toResponse({ status, headers, body }: Answer): Response {
   const response = new Response(hasNoBody(status) ? null : new Uint8Array(body), { status });
-  for (const [name, value] of headers) response.headers.append(name, value);
+  for (const [name, value] of headers) if (!isFraming(name)) response.headers.append(name, value);
   return response;
+}
+
+/** How long a body is, and where it ends, is said by whoever sends it. */
+export function isFraming(name: string): boolean {
+  return /^(content-length|transfer-encoding|trailer)$/i.test(name);
 }
 
 /** All bytes of a stream; `undefined`, and the stream cancelled, as soon as there are more than `bytesMax`. */

@@ -6,3 +6,5 @@ export type { AnswerFacts, Fate, RecordPolicy } from "./policy.ts";
 export type { Field, FingerprintOption, RequestBody } from "./request-body.ts";
 export { recordedResponse, type RecordedResponse } from "./recorded-response.ts";
 export { UnrecordableAnswerError } from "./answer.ts";
+export { idempotencyContract, type IdempotencyContract } from "./contract.ts";
+export type { ProblemName, Retry } from "./problem.ts";

@@ -1,5 +1,7 @@
 import type { IncomingMessage } from "node:http";
 
+import { InvalidArgumentError } from "@firstwrite/core";
+
 /**
  * Reads the whole body of a request that nobody has read yet, and puts it back: whoever reads the request next finds it as it
  * came. `"too large"`: more than `bytesMax`, and the request is of no more use.
@@ -7,9 +9,16 @@ import type { IncomingMessage } from "node:http";
  * The last bytes are put back in the tick in which they were taken out, before the stream could say that it has ended: a
  * stream takes bytes back until it has said so (https://nodejs.org/api/stream.html#readableunshiftchunk-encoding).
  *
+ * @throws {InvalidArgumentError} for a request that somebody has begun to read.
  * @throws {Error} when the client goes away before its body is whole.
  */
-export function peekBody(request: IncomingMessage, bytesMax: number): Promise<Buffer | "too large"> {
+export async function peekBody(request: IncomingMessage, bytesMax: number): Promise<Buffer | "too large"> {
+  if (request.readableEnded ? hasBody(request) : request.readableDidRead || request.readableEncoding !== null) {
+    throw new InvalidArgumentError(
+      "the request's body was read before idempotent(), and what it was is not known: put idempotent() first, or a body " +
+        "parser that leaves it in request.body",
+    );
+  }
   const chunks: Buffer[] = [];
   let bytes = 0;
   const { promise, resolve, reject } = Promise.withResolvers<Buffer | "too large">();
@@ -44,4 +53,9 @@ export function peekBody(request: IncomingMessage, bytesMax: number): Promise<Bu
   };
   request.on("readable", onReadable).on("close", fail).on("error", fail);
   return promise.finally(stop);
+}
+
+/** RFC 9112 §6.3. */
+function hasBody({ headers }: IncomingMessage): boolean {
+  return headers["transfer-encoding"] !== undefined || Number(headers["content-length"] ?? 0) > 0;
 }

@@ -1,6 +1,6 @@
 import { OutgoingMessage, type OutgoingHttpHeader, type ServerResponse } from "node:http";
 
-import { hasNoBody, refusalOf, tooLong, UnrecordableAnswerError, type Answer, type HandlerAnswer } from "./answer.ts";
+import { hasNoBody, isFraming, refusalOf, tooLong, UnrecordableAnswerError, type Answer, type HandlerAnswer } from "./answer.ts";
 
 /**
  * Takes the place of a `ServerResponse` while a handler runs: what the handler sets and writes is kept here, and nothing of it
@@ -28,14 +28,14 @@ export class NodeResponse {
     this.#bytesMax = bytesMax;
     this.#status = response.statusCode;
     for (const [name, value] of Object.entries(response.getHeaders())) setHeader(this.#headers, name, value);
-    this.#inherited = new Map(pairsOf(this.#headers).map(([name, value]) => [name.toLowerCase(), value]));
+    this.#inherited = valuesOf(pairsOf(this.#headers));
     // Whoever waits may have left; what the handler came to is then nobody's error.
     this.#answered.promise.catch(() => {});
     this.#takePlace();
     this.#guardSocket();
-    // A body that was begun cannot be completed any more: `pipe` has stopped. A handler that has not begun may yet answer.
-    response.once("close", () => {
-      if (this.#bytes > 0) this.refuse("a body that its client did not wait for");
+    // A stream stops to write when the client hangs up, and the body's end will not come. A handler that writes by itself goes on.
+    response.on("unpipe", () => {
+      if (response.destroyed && !this.#ended) this.refuse("a piped body that its client did not wait for");
     });
   }
 
@@ -140,15 +140,18 @@ export class NodeResponse {
   #guardSocket(): void {
     const { socket } = this.#response;
     if (socket === null) return;
-    const real = (["write", "end"] as const).map((name) => [name, Object.getOwnPropertyDescriptor(socket, name)] as const);
+    const real = Object.getOwnPropertyDescriptor(socket, "write");
     const value = (): boolean => {
-      this.refuse("bytes written to the connection itself");
+      // Node itself writes a 400 here for a client that sends more than its request, and destroys the socket.
+      queueMicrotask(() => {
+        if (!socket.destroyed) this.refuse("bytes written to the connection itself");
+      });
       return false;
     };
-    for (const [name] of real) Object.defineProperty(socket, name, { value, configurable: true, writable: true });
+    Object.defineProperty(socket, "write", { value, configurable: true, writable: true });
     this.#restoreSocket = () => {
       this.#restoreSocket = () => {};
-      for (const [name, descriptor] of real) define(socket, name, descriptor);
+      define(socket, "write", real);
     };
   }
 
@@ -184,13 +187,12 @@ export class NodeResponse {
     if (this.#ended) return this.#response;
     this.#ended = true;
     const headers = pairsOf(this.#headers);
+    const values = Array.from(valuesOf(headers));
     this.#answered.resolve({
       status: this.#status,
       headers,
       body: hasNoBody(this.#status) ? new Uint8Array() : Buffer.concat(this.#chunks),
-      inherited: new Set(
-        headers.map(([name]) => name.toLowerCase()).filter((name) => this.#inherited.get(name) === valuesOf(headers, name)),
-      ),
+      inherited: new Set(values.filter(([name, value]) => this.#inherited.get(name) === value).map(([name]) => name)),
     });
     return this.#response;
   }
@@ -213,15 +215,18 @@ export class NodeResponse {
 /** Sends an answer on a response that nothing was sent on. Headers that others have set stay, where it has none of its own. */
 export function sendAnswer(response: ServerResponse, { status, headers, body }: Answer): void {
   if (response.headersSent || response.destroyed) return;
-  for (const name of ["content-length", "transfer-encoding"]) response.removeHeader(name);
-  for (const name of new Set(headers.map(([name]) => name))) {
-    const values = headers.filter(([other]) => other.toLowerCase() === name.toLowerCase()).map(([, value]) => value);
+  const others = headers.filter(([name]) => !isFraming(name));
+  for (const name of new Set(others.map(([name]) => name))) {
+    const values = others.filter(([other]) => other.toLowerCase() === name.toLowerCase()).map(([, value]) => value);
     response.setHeader(name, values.length === 1 ? (values[0] ?? "") : values);
   }
   response.statusCode = status;
-  if (hasNoBody(status)) response.removeHeader("content-length");
-  else response.setHeader("Content-Length", body.byteLength);
-  response.end(hasNoBody(status) ? undefined : body);
+  if (hasNoBody(status)) {
+    response.end();
+    return;
+  }
+  response.setHeader("Content-Length", body.byteLength);
+  response.end(body);
 }
 
 /** Aborts when the client hangs up before it has its answer. */
@@ -243,17 +248,22 @@ function setHeader(headers: OutgoingMessage, name: string, value: unknown): void
   headers.setHeader(name, Array.isArray(value) ? value.map(String) : typeof value === "number" ? value : String(value));
 }
 
-/** One pair for each value, under the name as it was written. */
+/** One pair for each value. */
 function pairsOf(headers: OutgoingMessage): [string, string][] {
-  return headers.getRawHeaderNames().flatMap((name) => {
-    const value = headers.getHeader(name);
-    return (Array.isArray(value) ? value : [value]).map((one): [string, string] => [name, String(one)]);
-  });
+  return Object.entries(headers.getHeaders()).flatMap(([name, value]) =>
+    (Array.isArray(value) ? value : [value]).map((one): [string, string] => [name, String(one)]),
+  );
 }
 
-/** As an inherited header is kept: all its values in one. */
-function valuesOf(pairs: readonly (readonly [string, string])[], lower: string): string | undefined {
-  return pairs.findLast(([name]) => name.toLowerCase() === lower)?.[1];
+/** Name in lower case → all its values, to be compared. */
+function valuesOf(pairs: readonly (readonly [string, string])[]): ReadonlyMap<string, string> {
+  const values = new Map<string, string>();
+  for (const [name, value] of pairs) {
+    const lower = name.toLowerCase();
+    const before = values.get(lower);
+    values.set(lower, before === undefined ? value : `${before}\n${value}`);
+  }
+  return values;
 }
 
 function pairsGiven(given: unknown): [string, unknown][] {

@@ -43,11 +43,21 @@ export function idempotentListener(
         return Promise.race([answered, ran]);
       },
     };
-    const decided = await decideOrEnd(route, exchange, response, onHandlerError);
-    if (decided?.kind === "pass") return listener(request, response, route.unprotected());
-    if (decided !== undefined) await sendDecided(decided, response, place);
+    let decided: Decided;
+    try {
+      decided = await route.decide(exchange);
+    } catch (error) {
+      // A client that hung up in the middle of its request is no news; anything else is the author's to mend.
+      if (!response.destroyed) onHandlerError(error);
+      decided = { kind: "answer", answer: nothing };
+    }
+    if (decided.kind === "pass") await listener(request, response, route.unprotected());
+    else await sendDecided(decided, response, place);
   };
 }
+
+/** Where this package was used in a way that it refuses, and nobody else answers. */
+export const nothing: Answer = { status: 500, headers: [], body: new Uint8Array() };
 
 /** What all that stand on `node:http` have in common. */
 export function nodeExchange<Incoming>(
@@ -76,20 +86,4 @@ export async function sendDecided(
   const answer: Answer = decided.kind === "answer" ? decided.answer : await readResponse(decided.response, Infinity);
   if (place === undefined) sendAnswer(response, answer);
   else place.send(answer);
-}
-
-/** A client that hung up in the middle of its request gets no answer; anything else is the author's to mend. */
-async function decideOrEnd(
-  route: IdempotentRoute<IncomingMessage>,
-  exchange: Exchange<IncomingMessage>,
-  response: ServerResponse,
-  onHandlerError: (error: unknown) => void,
-): Promise<Decided | undefined> {
-  try {
-    return await route.decide(exchange);
-  } catch (error) {
-    if (!response.destroyed) onHandlerError(error);
-    sendAnswer(response, { status: 500, headers: [], body: new Uint8Array() });
-    return undefined;
-  }
 }

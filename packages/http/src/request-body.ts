@@ -7,6 +7,13 @@ export type RequestBody =
   | { readonly kind: "bytes"; readonly bytes: Uint8Array }
   | { readonly kind: "parsed"; readonly value: unknown };
 
+/** What a body parser left: bytes, or text, where it could; anything else as it is. */
+export function parsedBody(value: unknown): RequestBody {
+  if (value instanceof Uint8Array) return { kind: "bytes", bytes: value };
+  if (typeof value === "string") return { kind: "bytes", bytes: Buffer.from(value) };
+  return { kind: "parsed", value };
+}
+
 /** A member of the body by its name, or by the path to it. */
 export type Field = string | readonly string[];
 
