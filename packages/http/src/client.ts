@@ -78,7 +78,7 @@ export async function fetchWithIdempotency(
     try {
       const request = new Request(first, { headers, body: bytes, signal: sending.signal });
       response = await sending.within(sendOnce(request));
-      if (!(await isTransient(response))) return response;
+      if (!(await sending.within(isTransient(response)))) return response;
     } catch (error) {
       first.signal.throwIfAborted();
       trouble = error;
@@ -101,38 +101,28 @@ export async function fetchWithIdempotency(
 
 /** The time and the signal of one sending. */
 class Sending {
-  readonly #abort = new AbortController();
-  readonly #late = Promise.withResolvers<never>();
+  /** Aborts with the caller's, also after the answer has begun: its body is still to be read. */
+  readonly signal: AbortSignal;
   readonly #cancel: () => void;
-  readonly #caller: AbortSignal;
-  readonly #onAbort: () => void;
+  readonly #aborted = Promise.withResolvers<never>();
 
   constructor(runtime: ClientRuntime, ms: number, caller: AbortSignal) {
-    this.#caller = caller;
-    this.#onAbort = () => this.#give(caller.reason);
-    this.#late.promise.catch(() => {});
-    this.#cancel = runtime.setTimer(ms, () => this.#give(new DOMException("no answer in time", "TimeoutError")));
-    caller.addEventListener("abort", this.#onAbort, { once: true });
-    if (caller.aborted) this.#onAbort();
-  }
-
-  get signal(): AbortSignal {
-    return this.#abort.signal;
+    const late = new AbortController();
+    this.signal = AbortSignal.any([caller, late.signal]);
+    this.#cancel = runtime.setTimer(ms, () => late.abort(new DOMException("no answer in time", "TimeoutError")));
+    this.#aborted.promise.catch(() => {});
+    const onAbort = (): void => this.#aborted.reject(this.signal.reason);
+    this.signal.addEventListener("abort", onAbort, { once: true });
+    if (this.signal.aborted) onAbort();
   }
 
   /** Also for a `fetch` that does not heed its signal. */
-  within(answer: Promise<Response>): Promise<Response> {
-    return Promise.race([answer, this.#late.promise]);
+  within<Result>(answer: Promise<Result>): Promise<Result> {
+    return Promise.race([answer, this.#aborted.promise]);
   }
 
   end(): void {
     this.#cancel();
-    this.#caller.removeEventListener("abort", this.#onAbort);
-  }
-
-  #give(reason: unknown): void {
-    this.#abort.abort(reason);
-    this.#late.reject(reason);
   }
 }
 
