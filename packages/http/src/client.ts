@@ -76,7 +76,7 @@ export async function fetchWithIdempotency(
     let response: Response | undefined;
     let trouble: unknown;
     try {
-      const request = new Request(first, { headers, body: bytes, signal: sending.signal });
+      const request = new Request(first, { headers, signal: sending.signal, ...(bytes && { body: bytes }) });
       response = await sending.within(sendOnce(request));
       if (!(await sending.within(isTransient(response)))) return response;
     } catch (error) {

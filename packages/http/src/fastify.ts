@@ -77,7 +77,8 @@ async function handle(
 
 /** What earlier hooks have set, such as CORS, is otherwise kept by Fastify until it writes a head itself. */
 function passHeaders(reply: FastifyReply): void {
-  for (const [name, value] of Object.entries(reply.getHeaders())) if (value !== undefined) reply.raw.setHeader(name, value);
+  for (const [name, value] of Object.entries(reply.getHeaders()))
+    if (value !== undefined) reply.raw.setHeader(name, value);
 }
 
 async function bodyOf(request: FastifyRequest, bytesMax: number): Promise<RequestBody | "too large"> {

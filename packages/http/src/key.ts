@@ -33,7 +33,9 @@ const LENGTH_MAX = 255;
 export function checkKeyOptions(options: KeyOptions): CheckedKeyOptions {
   const { format = "strict", required = true, lengthMin = 1, lengthMax = LENGTH_MAX, check = () => true } = options;
   if (format !== "strict" && format !== "lenient") {
-    throw new InvalidArgumentError('key.format must be "strict" (an RFC 8941 String) or "lenient" (quotes may be missing)');
+    throw new InvalidArgumentError(
+      'key.format must be "strict" (an RFC 8941 String) or "lenient" (quotes may be missing)',
+    );
   }
   if (typeof required !== "boolean") throw new InvalidArgumentError("key.required must be true or false");
   if (typeof check !== "function") {
@@ -70,7 +72,8 @@ export function parseIdempotencyKey(field: string | null | undefined, options: C
   if (key.length < lengthMin || key.length > lengthMax) {
     return { kind: "invalid", why: `the key must have ${lengthMin} to ${lengthMax} characters` };
   }
-  if (options.check(key) !== true) return { kind: "invalid", why: "the key does not have the form that this resource asks for" };
+  if (!options.check(key))
+    return { kind: "invalid", why: "the key does not have the form that this resource asks for" };
   return { kind: "key", key };
 }
 

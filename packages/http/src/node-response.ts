@@ -1,6 +1,14 @@
 import { OutgoingMessage, type OutgoingHttpHeader, type ServerResponse } from "node:http";
 
-import { hasNoBody, isFraming, refusalOf, tooLong, UnrecordableAnswerError, type Answer, type HandlerAnswer } from "./answer.ts";
+import {
+  hasNoBody,
+  isFraming,
+  refusalOf,
+  tooLong,
+  UnrecordableAnswerError,
+  type Answer,
+  type HandlerAnswer,
+} from "./answer.ts";
 
 /**
  * Takes the place of a `ServerResponse` while a handler runs: what the handler sets and writes is kept here, and nothing of it
@@ -57,6 +65,9 @@ export class NodeResponse {
   /** Sends an answer to the client, whatever the handler does. */
   send(answer: Answer): void {
     this.#restoreSocket();
+    // Node's own from here on: it lets the connection go to the next request by this.
+    define(this.#response, "detachSocket", this.#real.get("detachSocket"));
+    this.#real.delete("detachSocket");
     const place = new Map(
       Array.from(this.#real.keys(), (name) => [name, Object.getOwnPropertyDescriptor(this.#response, name)] as const),
     );
@@ -243,9 +254,16 @@ function define(target: object, name: PropertyKey, descriptor: PropertyDescripto
   else Object.defineProperty(target, name, descriptor);
 }
 
+/** Takes what a response of Node's takes, and refuses what it refuses. */
 function setHeader(headers: OutgoingMessage, name: string, value: unknown): void {
-  if (value === undefined) return;
-  headers.setHeader(name, Array.isArray(value) ? value.map(String) : typeof value === "number" ? value : String(value));
+  if (Array.isArray(value)) headers.setHeader(name, value.map(String));
+  else if (typeof value === "string" || typeof value === "number") headers.setHeader(name, value);
+  else if (typeof value === "boolean") headers.setHeader(name, String(value));
+  else {
+    throw Object.assign(new TypeError(`Invalid value for header ${JSON.stringify(name)}`), {
+      code: "ERR_HTTP_INVALID_HEADER_VALUE",
+    });
+  }
 }
 
 /** One pair for each value. */
@@ -269,7 +287,9 @@ function valuesOf(pairs: readonly (readonly [string, string])[]): ReadonlyMap<st
 function pairsGiven(given: unknown): [string, unknown][] {
   if (Array.isArray(given)) {
     if (given.every((pair) => Array.isArray(pair))) return given.map(([name, value]) => [String(name), value]);
-    return given.flatMap((name, index): [string, unknown][] => (index % 2 === 0 ? [[String(name), given[index + 1]]] : []));
+    return given.flatMap((name, index): [string, unknown][] =>
+      index % 2 === 0 ? [[String(name), given[index + 1]]] : [],
+    );
   }
   return typeof given === "object" && given !== null ? Object.entries(given) : [];
 }

@@ -1,10 +1,4 @@
-import {
-  checkNames,
-  InvalidArgumentError,
-  sha256,
-  type Idempotency,
-  type OperationOptions,
-} from "@firstwrite/core";
+import { checkNames, InvalidArgumentError, sha256, type Idempotency, type OperationOptions } from "@firstwrite/core";
 
 import type { IdempotencyContext } from "./context.ts";
 import { checkKeyOptions, type CheckedKeyOptions, type KeyOptions } from "./key.ts";
@@ -183,7 +177,9 @@ function answerBytesMax(given: number | undefined, recordBytesMax: number): numb
   const most = Math.max(0, Math.floor((recordBytesMax - 65_536) * 0.75));
   if (given === undefined) return Math.min(5 * MIB, most);
   if (Number.isSafeInteger(given) && given >= 0 && given <= most) return given;
-  throw new InvalidArgumentError(`answerBytesMax is ${String(given)}: give whole bytes, at most ${most} with this store`);
+  throw new InvalidArgumentError(
+    `answerBytesMax is ${String(given)}: give whole bytes, at most ${most} with this store`,
+  );
 }
 
 /** Checked by `defineOperation`, which refuses a member that is `undefined`. */

@@ -57,7 +57,8 @@ export const problems: Readonly<Record<ProblemName, ProblemKind>> = {
     status: 409,
     title: "The operation of this Idempotency-Key is held",
     retry: "same_key",
-    detail: "Nobody knows whether the operation was done, and a person has to decide. Do not begin it under another key.",
+    detail:
+      "Nobody knows whether the operation was done, and a person has to decide. Do not begin it under another key.",
   },
   "body-too-large": {
     status: 413,
@@ -69,13 +70,15 @@ export const problems: Readonly<Record<ProblemName, ProblemKind>> = {
     status: 422,
     title: "Idempotency-Key is already used",
     retry: "new_key",
-    detail: "The key was used with another payload, and that operation is unchanged. Use a new key for a new operation.",
+    detail:
+      "The key was used with another payload, and that operation is unchanged. Use a new key for a new operation.",
   },
   "key-too-old": {
     status: 422,
     title: "Idempotency-Key is too old",
     retry: "never",
-    detail: "The key is older than requests are remembered. Find out whether its operation was done before beginning another.",
+    detail:
+      "The key is older than requests are remembered. Find out whether its operation was done before beginning another.",
   },
   "handler-failed": {
     status: 500,
@@ -105,7 +108,8 @@ export const problems: Readonly<Record<ProblemName, ProblemKind>> = {
     status: 500,
     title: "The record of this Idempotency-Key cannot be used",
     retry: "never",
-    detail: "What is recorded for the key is not an answer of this resource. Find out before beginning another operation.",
+    detail:
+      "What is recorded for the key is not an answer of this resource. Find out before beginning another operation.",
   },
   "outcome-unknown": {
     status: 503,

@@ -58,7 +58,10 @@ export function headerFilter(only: readonly string[] | undefined): HeaderFilter 
 }
 
 /** What of a handler's answer is recorded. */
-export function recordOf({ status, headers, body, inherited }: HandlerAnswer, isReplayed: HeaderFilter): RecordedResponse {
+export function recordOf(
+  { status, headers, body, inherited }: HandlerAnswer,
+  isReplayed: HeaderFilter,
+): RecordedResponse {
   // RFC 9110 §7.6.1: Connection names further headers that are for one hop.
   const hop = new Set(
     headers

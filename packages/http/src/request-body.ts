@@ -36,7 +36,8 @@ export type FingerprintOption<Incoming> =
 export function checkFingerprint<Incoming>(fingerprint: FingerprintOption<Incoming>): FingerprintOption<Incoming> {
   if (fingerprint === "body" || fingerprint === "none" || typeof fingerprint === "function") return fingerprint;
   const fields = typeof fingerprint === "object" && fingerprint !== null ? fingerprint.fields : undefined;
-  if (Array.isArray(fields) && fields.length > 0 && fields.every((field: unknown) => isField(field))) return fingerprint;
+  if (Array.isArray(fields) && fields.length > 0 && fields.every((field: unknown) => isField(field)))
+    return fingerprint;
   throw new InvalidArgumentError(
     'fingerprint must be "body", "none", { fields: ["amount", ["destination", "iban"]] } or a function',
   );
@@ -77,7 +78,10 @@ export function identityOf<Incoming>(
     return digest("bytes", sha256(body.bytes));
   }
   if (fingerprint === "body") return digest("json", json.value);
-  return digest("fields", fingerprint.fields.map((field) => pick(json.value, Array.isArray(field) ? field : [field])));
+  return digest(
+    "fields",
+    fingerprint.fields.map((field) => pick(json.value, Array.isArray(field) ? field : [field])),
+  );
 }
 
 /** In a list, so that a member that is missing differs from one that is null. */

@@ -160,7 +160,10 @@ export class IdempotentRoute<Incoming> {
     return readBody(bodyBytesMax);
   }
 
-  async #answer(operation: OperationDefinition<Call<Incoming>, RecordedResponse>, call: Call<Incoming>): Promise<Answer> {
+  async #answer(
+    operation: OperationDefinition<Call<Incoming>, RecordedResponse>,
+    call: Call<Incoming>,
+  ): Promise<Answer> {
     try {
       const { value, operationId, replayed } = await this.#execute(operation, call);
       const recorded = asRecordedResponse(value);
@@ -315,7 +318,9 @@ export class IdempotentRoute<Incoming> {
     }
     // With `keyTime` the engine reads the time in the key.
     if (operation.keyTime === true && InvalidArgumentError.is(error)) {
-      return this.#problem("key-invalid", { detail: "The key must be a UUID of version 7 or a ULID, made by a right clock." });
+      return this.#problem("key-invalid", {
+        detail: "The key must be a UUID of version 7 or a ULID, made by a right clock.",
+      });
     }
     throw error;
   }

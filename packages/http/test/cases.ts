@@ -7,7 +7,7 @@ import { idempotencyContract } from "@firstwrite/http";
 import { fetchWithIdempotency } from "@firstwrite/http/client";
 
 import type { Integration, TestHandler } from "./integrations.ts";
-import { Bench, problemOf, until, type Got } from "./setup.ts";
+import { problemOf, until, type Bench, type Got } from "./setup.ts";
 
 export interface Case {
   readonly id: string;
@@ -67,7 +67,19 @@ export const draft: readonly Case[] = [
     async run(make) {
       const bench = make();
       const send = await bench.serve();
-      for (const key of ["abc", "*a/b", "42", "4.2", "-1", "?1", ":YWJj:", "@1700000000", '%"a"', '"abc";v=1', '("a")']) {
+      for (const key of [
+        "abc",
+        "*a/b",
+        "42",
+        "4.2",
+        "-1",
+        "?1",
+        ":YWJj:",
+        "@1700000000",
+        '%"a"',
+        '"abc";v=1',
+        '("a")',
+      ]) {
         refused(await send({ key }), 400, invalid, "new_key");
       }
       assert.equal(bench.runs, 0);
@@ -296,7 +308,15 @@ export const draft: readonly Case[] = [
       refused(await send({ body: '{"a":1,"b":[1,2],"n":9007199254740992}', key: '"big"' }), 422, used, "new_key");
       await send({ body: '{"a":1,"b":[1,2]}' });
       assert.equal((await send({ body: ' {"b" : [1, 2.0], "a": 1e0} ' })).status, 201);
-      const changed = ['{"a":1,"b":[2,1]}', '{"a":1}', '{"a":"1","b":[1,2]}', '{"a":1,"b":[1,2],"c":null}', "", "[]", "{"];
+      const changed = [
+        '{"a":1,"b":[2,1]}',
+        '{"a":1}',
+        '{"a":"1","b":[1,2]}',
+        '{"a":1,"b":[1,2],"c":null}',
+        "",
+        "[]",
+        "{",
+      ];
       for (const body of [...changed, '{"a":0,"a":1,"b":[1,2]}']) {
         refused(await send({ body }), 422, used, "new_key");
       }
@@ -716,26 +736,30 @@ export const stripe: readonly Case[] = [
       const keys = new Set<string | null>();
       const url = `${bench.url}/accounts/7/payouts`;
       const waits: number[] = [];
-      const response = await fetchWithIdempotency(url, { method: "POST", body: "{}" }, {
-        attemptMs: 200,
-        fetch(request) {
-          keys.add(request.headers.get("idempotency-key"));
-          return fetch(request);
-        },
-        runtime: {
-          monotonicMs: () => performance.now(),
-          now: () => Date.now(),
-          random: () => 0.5,
-          setTimer(ms, fire) {
-            if (ms !== 200) {
-              waits.push(ms);
-              if (waits.length === 2) gate.open();
-            }
-            const timer = setTimeout(fire, ms);
-            return () => clearTimeout(timer);
+      const response = await fetchWithIdempotency(
+        url,
+        { method: "POST", body: "{}" },
+        {
+          attemptMs: 200,
+          fetch(request) {
+            keys.add(request.headers.get("idempotency-key"));
+            return fetch(request);
+          },
+          runtime: {
+            monotonicMs: () => performance.now(),
+            now: () => Date.now(),
+            random: () => 0.5,
+            setTimer(ms, fire) {
+              if (ms !== 200) {
+                waits.push(ms);
+                if (waits.length === 2) gate.open();
+              }
+              const timer = setTimeout(fire, ms);
+              return () => clearTimeout(timer);
+            },
           },
         },
-      });
+      );
       assert.equal(response.status, 201);
       assert.equal(keys.size, 1);
       assert.equal(bench.runs, 1);
@@ -752,7 +776,12 @@ export const stripe: readonly Case[] = [
         () => ({ status: [503, 402, 200][bench.runs - 1] ?? 200, body: `try ${bench.runs}` }),
         { record: "success", recoverAfterMs: 0 },
       );
-      assert.deepEqual(bodies(await send(), await send(), await send(), await send()), ["try 1", "try 2", "try 3", "try 3"]);
+      assert.deepEqual(bodies(await send(), await send(), await send(), await send()), [
+        "try 1",
+        "try 2",
+        "try 3",
+        "try 3",
+      ]);
     },
   },
   {

@@ -120,16 +120,21 @@ export const integrations: readonly Integration[] = [
         next();
       });
       const idempotent = expressIdempotent(optionsFor<express.Request>(options, headerOf));
-      app.all("/accounts/:account/:what", idempotent, express.raw({ type: () => true }), async (request, response) => {
-        const context = known(idempotencyOf(request));
-        const body = Buffer.isBuffer(request.body) ? request.body : Buffer.alloc(0);
-        const { method, originalUrl: target } = request;
-        const answer = await handler({ method, target, header: headerOf(request), body }, context);
-        response.status(answer.status);
-        for (const [name, value] of Object.entries(answer.headers ?? {})) response.setHeader(name, value);
-        // `send` gives a Content-Type of its own; `end` is what a handler that knows its bytes uses.
-        response.end(answer.body);
-      });
+      app.all(
+        "/accounts/:account/:what",
+        idempotent,
+        express.raw({ type: () => true, limit: "5mb" }),
+        async (request, response) => {
+          const context = known(idempotencyOf(request));
+          const body = Buffer.isBuffer(request.body) ? request.body : Buffer.alloc(0);
+          const { method, originalUrl: target } = request;
+          const answer = await handler({ method, target, header: headerOf(request), body }, context);
+          response.status(answer.status);
+          for (const [name, value] of Object.entries(answer.headers ?? {})) response.setHeader(name, value);
+          // `send` gives a Content-Type of its own; `end` is what a handler that knows its bytes uses.
+          response.end(answer.body);
+        },
+      );
       return listen(app);
     },
   },
@@ -174,9 +179,7 @@ export const integrations: readonly Integration[] = [
         await next();
       });
       app.onError((_error, c) => c.text("failed", 500));
-      const idempotent = honoIdempotent(
-        optionsFor<Context>(options, (c) => (name) => c.req.header(name)),
-      );
+      const idempotent = honoIdempotent(optionsFor<Context>(options, (c) => (name) => c.req.header(name)));
       app.all("/accounts/:account/:what", idempotent, async (c) => {
         const { pathname, search } = new URL(c.req.url);
         return responseFor(
