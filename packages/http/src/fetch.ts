@@ -1,3 +1,5 @@
+import { InvalidArgumentError } from "@firstwrite/core";
+
 import { readBounded, readResponse } from "./answer.ts";
 import type { IdempotencyContext } from "./context.ts";
 import type { IdempotentOptions } from "./options.ts";
@@ -32,6 +34,9 @@ export function idempotentHandler(
       header: (name) => headers.get(name) ?? undefined,
       gone: request.signal,
       async readBody(bytesMax) {
+        if (request.bodyUsed) {
+          throw new InvalidArgumentError("the request's body was read before: let the principal read request.clone()");
+        }
         const read = await readBounded(request.body, bytesMax);
         if (read === undefined) return "too large";
         bytes = read;

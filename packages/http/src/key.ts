@@ -1,4 +1,4 @@
-import { InvalidArgumentError } from "@firstwrite/core";
+import { checkNames, InvalidArgumentError } from "@firstwrite/core";
 import { parseItem } from "structured-headers";
 
 /** What a route says of its keys. */
@@ -31,6 +31,7 @@ const LENGTH_MAX = 255;
 
 /** @throws {InvalidArgumentError} */
 export function checkKeyOptions(options: KeyOptions): CheckedKeyOptions {
+  checkNames(options, ["format", "required", "lengthMin", "lengthMax", "check"], "key");
   const { format = "strict", required = true, lengthMin = 1, lengthMax = LENGTH_MAX, check = () => true } = options;
   if (format !== "strict" && format !== "lenient") {
     throw new InvalidArgumentError(

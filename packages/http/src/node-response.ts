@@ -124,6 +124,11 @@ export class NodeResponse {
       flushHeaders: stream("headers that are flushed before the body is whole"),
       addTrailers: stream("trailers"),
       detachSocket: stream("a connection that is taken over"),
+      // As `pipeline` does when what it reads from fails.
+      destroy: () => {
+        this.refuse("a response that is destroyed");
+        return response;
+      },
     };
     for (const [name, value] of Object.entries(methods)) this.#replace(name, { value, writable: true });
     this.#replace("statusCode", {
@@ -149,8 +154,8 @@ export class NodeResponse {
    * writes to the socket itself does not leave.
    */
   #guardSocket(): void {
-    const { socket } = this.#response;
-    if (socket === null) return;
+    const { socket, req } = this.#response;
+    if (socket === null || req.httpVersionMajor !== 1) return;
     const real = Object.getOwnPropertyDescriptor(socket, "write");
     const value = (): boolean => {
       // Node itself writes a 400 here for a client that sends more than its request, and destroys the socket.

@@ -1,6 +1,6 @@
-import type { IncomingMessage, ServerResponse } from "node:http";
+import type { IncomingMessage, RequestListener, ServerResponse } from "node:http";
 
-import { readResponse, type Answer } from "./answer.ts";
+import { readResponse, UnrecordableAnswerError, type Answer, type HandlerAnswer } from "./answer.ts";
 import { tellContext, type IdempotencyContext } from "./context.ts";
 import { peekBody } from "./node-request.ts";
 import { goneSignal, NodeResponse, sendAnswer } from "./node-response.ts";
@@ -23,10 +23,10 @@ export type IdempotentListener = (
 export function idempotentListener(
   options: IdempotentOptions<IncomingMessage>,
   listener: IdempotentListener,
-): (request: IncomingMessage, response: ServerResponse) => Promise<void> {
+): RequestListener {
   const route = new IdempotentRoute(options);
   const { answerBytesMax, onHandlerError } = route.settings;
-  return async (request, response) => {
+  const handle = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
     let place: NodeResponse | undefined;
     const exchange: Exchange<IncomingMessage> = {
       ...nodeExchange(request, response, request),
@@ -38,8 +38,14 @@ export function idempotentListener(
         tellContext(request, context);
         place = new NodeResponse(response, answerBytesMax);
         const { answered } = place;
+        const ran = (async (): Promise<HandlerAnswer> => {
+          await listener(request, response, context);
+          return answered;
+        })();
         // An answer that was given counts, whatever is thrown after it.
-        const ran = Promise.resolve(listener(request, response, context)).then(() => answered);
+        ran.catch((error: unknown) => {
+          if (response.writableEnded && !UnrecordableAnswerError.is(error)) onHandlerError(error);
+        });
         return Promise.race([answered, ran]);
       },
     };
@@ -53,6 +59,9 @@ export function idempotentListener(
     }
     if (decided.kind === "pass") await listener(request, response, route.unprotected());
     else await sendDecided(decided, response, place);
+  };
+  return (request, response) => {
+    void handle(request, response);
   };
 }
 

@@ -149,6 +149,7 @@ export function checkOptions<Incoming>(options: IdempotentOptions<Incoming>): Se
   if (!(Number.isSafeInteger(bodyBytesMax) && bodyBytesMax >= 0)) {
     throw new InvalidArgumentError(`bodyBytesMax is ${String(bodyBytesMax)}: give whole bytes, 0 or more`);
   }
+  if (typeof readFirst !== "boolean") throw new InvalidArgumentError("readFirst must be true or false");
   if (typeof onHandlerError !== "function") throw new InvalidArgumentError("onHandlerError must be a function");
   return {
     idempotency,

@@ -165,10 +165,10 @@ export class IdempotentRoute<Incoming> {
     call: Call<Incoming>,
   ): Promise<Answer> {
     try {
-      const { value, operationId, replayed } = await this.#execute(operation, call);
+      const { value, operationId, replayed, recorded: isRecorded } = await this.#execute(operation, call);
       const recorded = asRecordedResponse(value);
       if (recorded === undefined) return this.#problem("record-unusable", {}, operationId);
-      return this.#deliver(call, recorded, operationId, replayed);
+      return this.#deliver(call, recorded, operationId, replayed && isRecorded);
     } catch (error) {
       return this.#answerOfError(call, error);
     }
@@ -290,8 +290,9 @@ export class IdempotentRoute<Incoming> {
   async #answerOfError(call: Call<Incoming>, error: unknown): Promise<Answer> {
     const { storeAway, operation } = this.settings;
     // What we threw ourselves, through the engine.
-    const { operationId = "" } = executionOf(error) ?? {};
-    if (error instanceof AnsweredWith) return this.#deliver(call, error.recorded, operationId, !call.began);
+    const { operationId = "", recorded = false } = executionOf(error) ?? {};
+    // An answer that is not recorded may be another one for the next request: whoever shared its run is not told that it is final.
+    if (error instanceof AnsweredWith) return this.#deliver(call, error.recorded, operationId, recorded && !call.began);
     if (UnrecordableAnswerError.is(error)) return this.#problem("answer-not-recordable", {}, operationId);
     if (error instanceof UnusableRecordError) return this.#problem("record-unusable", {}, operationId);
     if (error instanceof ReconcileFailedError) {
@@ -312,7 +313,8 @@ export class IdempotentRoute<Incoming> {
     if (UnsupportedRecordError.is(error)) return this.#problem("store-unavailable", { retryAfterMs: RETRY_AFTER_MS });
     if (StoreError.is(error)) {
       this.#tell(error);
-      if (error.code === "UNAVAILABLE" && storeAway === "run_unprotected" && !call.began) return this.#bare(call);
+      if (call.began) return this.#problem("outcome-unknown", { retryAfterMs: RETRY_AFTER_MS });
+      if (error.code === "UNAVAILABLE" && storeAway === "run_unprotected") return this.#bare(call);
       if (error.code === "CORRUPT") return this.#problem("record-unusable", {});
       return this.#problem("store-unavailable", { retryAfterMs: RETRY_AFTER_MS });
     }

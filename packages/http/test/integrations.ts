@@ -106,7 +106,7 @@ export const integrations: readonly Integration[] = [
       );
       return listen((request, response) => {
         response.setHeader("X-Outer", outer());
-        void listener(request, response);
+        listener(request, response);
       });
     },
   },
