@@ -23,7 +23,7 @@ export interface AnswerFacts {
 export type RecordPolicy = "stripe" | "success" | ((answer: AnswerFacts) => Fate);
 
 /** Of both presets: who asks and how is refused before anything is done (failed validation, authentication, rates). */
-export const RELEASED: readonly number[] = [400, 401, 403, 413, 415, 422, 429];
+const RELEASED: readonly number[] = [400, 401, 403, 413, 415, 422, 429];
 
 const presets: Readonly<Record<"stripe" | "success", (status: number, thrown: boolean) => Fate>> = {
   // Whatever came of it once it began, 500s included.

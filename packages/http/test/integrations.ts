@@ -14,13 +14,13 @@ import fastify from "fastify";
 import { Hono, type Context } from "hono";
 
 /** What a handler of a test answers with. */
-export interface TestAnswer {
+interface TestAnswer {
   readonly status: number;
   readonly headers?: Readonly<Record<string, string | readonly string[]>>;
   readonly body?: string | Uint8Array;
 }
 
-export interface TestRequest {
+interface TestRequest {
   readonly method: string;
   readonly target: string;
   readonly header: (name: string) => string | undefined;
