@@ -4,6 +4,7 @@
  */
 
 import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { text } from "node:stream/consumers";
@@ -81,7 +82,7 @@ async function run(tests: string, mutant: Mutant | undefined): Promise<Verdict> 
   );
   // One that makes the engine spin or wait for ever has been noticed, too.
   const timer = setTimeout(() => mocha.kill("SIGKILL"), MUTANT_MS_MAX);
-  const [printed, errors] = await Promise.all([text(mocha.stdout), text(mocha.stderr)]);
+  const [printed, errors] = await Promise.all([text(mocha.stdout), text(mocha.stderr), once(mocha, "close")]);
   clearTimeout(timer);
   if (mocha.signalCode === "SIGKILL") return { killed: true, by: `no end within ${MUTANT_MS_MAX / 1000} s` };
   const title = firstFailure(printed);

@@ -10,6 +10,7 @@ const readme = readFileSync(join(root, "README.md"), "utf8");
 /** What each example prints, by the README it is in. */
 const examples: Readonly<Record<string, readonly RegExp[]>> = {
   "README.md": [/^true false true\n$/, /^\{ paid: 1250 \} true 1\n$/, /^INV-[0-9a-f-]{36} true\n$/],
+  "packages/simulator/README.md": [/^Error: protocol §7, rule 6: /, /^\{ schedules: \d+, states: \d+ \}\n/],
   "packages/core/README.md": [/^\{ payoutId: 'po_([0-9a-f-]{36})' \} \1 false true\n$/],
   "packages/http/README.md": [/^201 true 422 1\n$/],
 };
@@ -17,20 +18,22 @@ const examples: Readonly<Record<string, readonly RegExp[]>> = {
 for (const [path, printed] of Object.entries(examples)) {
   describe(`examples of ${path}`, () => {
     const text = readFileSync(join(root, path), "utf8");
-    const blocks = [...text.matchAll(/<!-- run.*?-->\s+```ts\n(.*?)```/gs)].map(([, code]) => code ?? "");
+    const blocks = [...text.matchAll(/<!-- run.*?-->\s+```ts\n(.*?)```(?:\s+```text\n(.*?)```)?/gs)];
+    // A member that has all the packages the examples name.
+    const beside = path === "packages/simulator/README.md" ? "packages/simulator" : "examples/quickstart";
 
     it("are as many as are known here", () => assert.equal(blocks.length, printed.length));
 
-    for (const [index, code] of blocks.entries()) {
+    for (const [index, [, code = "", output]] of blocks.entries()) {
       it(`${index + 1} runs, and prints what it says`, () => {
-        // Beside a member that has all the packages it names.
-        const folder = mkdtempSync(join(root, "examples/quickstart/.readme-"));
+        const folder = mkdtempSync(join(root, beside, ".readme-"));
         try {
           const file = join(folder, "example.ts");
           writeFileSync(file, code);
           const ran = spawnSync(process.execPath, ["--conditions=@firstwrite/source", file], { encoding: "utf8" });
           assert.equal(ran.status, 0, ran.stderr);
           assert.match(ran.stdout, printed[index] ?? /^$/);
+          if (output !== undefined) assert.equal(ran.stdout, output);
           const [, said] = /console\.log\(.*\); \/\/ (.*)/.exec(code) ?? [];
           if (said !== undefined && !said.includes("…")) assert.equal(ran.stdout.trim(), said);
         } finally {

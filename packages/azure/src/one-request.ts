@@ -103,11 +103,9 @@ export class OneRequestClient {
 
     this.#calls.set(call.signal, call);
     try {
-      const sent = send(call.signal).then(
-        (result): Exchange<Result> => ({ kind: "answered", result, answer: call.answer }),
-        failed,
-      );
-      const exchange = signal === undefined ? await sent : await unlessAborted(signal, abort, sent, failed);
+      const start = (): Promise<Exchange<Result>> =>
+        send(call.signal).then((result) => ({ kind: "answered", result, answer: call.answer }), failed);
+      const exchange = signal === undefined ? await start() : await unlessAborted(signal, abort, start, failed);
       // The SDK leaves a body unread, and its connection open, where it gives up an answer for a header.
       if (exchange.kind === "failed" && exchange.answer?.status === 200) call.body?.destroy?.();
       return exchange;
@@ -157,7 +155,7 @@ export class OneRequestClient {
 async function unlessAborted<Result>(
   signal: AbortSignal,
   abort: AbortController,
-  sent: Promise<Exchange<Result>>,
+  start: () => Promise<Exchange<Result>>,
   failed: (error: unknown) => Exchange<Result>,
 ): Promise<Exchange<Result>> {
   const aborted = Promise.withResolvers<Exchange<Result>>();
@@ -167,7 +165,7 @@ async function unlessAborted<Result>(
   };
   signal.addEventListener("abort", onAbort, { once: true });
   try {
-    return await Promise.race([aborted.promise, sent]);
+    return await Promise.race([aborted.promise, start()]);
   } finally {
     signal.removeEventListener("abort", onAbort);
   }

@@ -16,7 +16,10 @@ export function copyOf<Value>(value: Value): Value {
 function isPlain(value: unknown, depth: number): boolean {
   if (typeof value !== "object" || value === null) return typeof value !== "function" && typeof value !== "symbol";
   if (depth > DEPTH_MAX) return false;
-  if (Array.isArray(value)) return value.every((item) => isPlain(item, depth + 1));
+  if (Array.isArray(value)) {
+    // One with holes, or with members of its own as a match of a pattern has, is not plain.
+    return Object.keys(value).length === value.length && value.every((item) => isPlain(item, depth + 1));
+  }
   if (Object.getPrototypeOf(value) !== Object.prototype) return false;
   return Object.values(value).every((member) => isPlain(member, depth + 1));
 }

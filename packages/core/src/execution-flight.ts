@@ -91,7 +91,8 @@ export class ExecutionFlight {
   }
 
   /**
-   * Whether another call may still join: not once ownership was lost, for then this flight only reads, nor when its run hangs.
+   * Whether another call may still join: not once ownership was lost, for then this flight only reads, nor when its run hangs or
+   * was cancelled.
    */
   get isOpen(): boolean {
     return this.#phase !== "lost" && !this.#landed && !this.#givenUp && !this.#end.signal.aborted;
@@ -104,7 +105,9 @@ export class ExecutionFlight {
 
   /** When the last deadline of those who wait is, by the monotonic clock. */
   get deadlineAtMs(): number {
-    return Math.max(...Array.from(this.#joiners, ({ endsAtMs }) => endsAtMs));
+    let latestMs = Number.NEGATIVE_INFINITY;
+    for (const { endsAtMs } of this.#joiners) latestMs = Math.max(latestMs, endsAtMs);
+    return latestMs;
   }
 
   /**
@@ -211,7 +214,7 @@ export class ExecutionFlight {
     if (this.#joiners.size === 0) this.#end.abort(nobodyWaits);
   }
 
-  /** The effect goes on longer than it may (`maxRunMs`): the next call may take it over, as any other process may. */
+  /** The effect goes on longer than it may (`maxRunMs`): the next call takes it over, as any other process may. */
   givesUp(): void {
     this.#givenUp = true;
   }
@@ -245,7 +248,10 @@ export class ExecutionFlight {
   #left(cancelled: { readonly reason: unknown } | undefined): void {
     if (this.#landed) return;
     if (this.#phase === "running") {
-      if (cancelled !== undefined) this.onCancel(cancelled.reason);
+      if (cancelled === undefined) return;
+      // Who calls now is not to be answered with what a cancelled effect came to.
+      this.#givenUp = true;
+      this.onCancel(cancelled.reason);
     } else if (this.#phase !== "settling") this.#end.abort(nobodyWaits);
   }
 

@@ -3,7 +3,8 @@ import { checkFunction, checkNames, checkObject, checkSignal } from "./check-arg
 import type { ConditionalStore } from "./conditional-store.ts";
 import { copyOf } from "./copy-of.ts";
 import { InvalidArgumentError } from "./errors.ts";
-import { checkNotWithin, executeIn, replayOf } from "./execute.ts";
+import { checkNotWithin } from "./attempt.ts";
+import { executeIn } from "./execute.ts";
 import { ExecutionFlight, type ExecutionLimits, type ExecutionOutcome } from "./execution-flight.ts";
 import { publish } from "./events.ts";
 import { sha256, type Digest } from "./fingerprint.ts";
@@ -21,6 +22,7 @@ import {
   type UnreadableRecord,
 } from "./operator.ts";
 import type { RecordStatus } from "./record.ts";
+import { replayOf } from "./replay.ts";
 import { ReplayCache } from "./replay-cache.ts";
 import type { ReservationDefinition } from "./reservation.ts";
 import { reserveIn, type Choice, type Claim, type ReservationAttempt, type Reserved } from "./reserve.ts";
@@ -184,7 +186,7 @@ export class Idempotency {
     checkNames(request, EXECUTE_NAMES, "the request, which has scope and key,");
     const startedAtMs = this.runtime.monotonicMs();
     const address = recordAddress(this.#prefix, request.scope, request.key);
-    const inputHash = inputHashOf(definition, input);
+    const inputHash = inputHashOf(definition, input, "operation");
     const deadlineMs = this.deadline(request.deadlineMs);
     const limits: ExecutionLimits = {
       deadlineMs,
@@ -249,7 +251,7 @@ export class Idempotency {
     checkNames(request, requestNames, "the request, which has scope and key,");
     checkFunction(choose, "the chooser of the value");
     const address = recordAddress(this.#prefix, request.scope, request.key);
-    const inputHash = inputHashOf(definition, input);
+    const inputHash = inputHashOf(definition, input, "reservation");
     const limits: CallLimits = {
       deadlineMs: this.deadline(request.deadlineMs),
       signal: request.signal,
@@ -450,13 +452,18 @@ export class Idempotency {
   }
 }
 
-/** With the name, so that two operations that share scope, key and input never replay each other. */
+/**
+ * With the name, so that two operations that share scope, key and input never replay each other; and of a reservation with
+ * its kind, so that none is taken for an operation of the same name, whose effect it never had.
+ */
 function inputHashOf<Input>(
   { name, fingerprint }: Pick<OperationDefinition<Input, unknown>, "name" | "fingerprint">,
   input: Input,
+  kind: "operation" | "reservation",
 ): Digest {
   const identity = canonicalJson(fingerprint(input), "the fingerprint of the input");
-  return sha256(`[${canonicalJson(name, "the operation's name")},${identity}]`);
+  const of = `${canonicalJson(name, "the operation's name")},${identity}`;
+  return sha256(kind === "operation" ? `[${of}]` : `["reserve",${of}]`);
 }
 
 const EXECUTE_NAMES = ["scope", "key", "deadlineMs", "waitMs", "signal", "issuedAt", "readFirst"];

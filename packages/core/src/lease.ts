@@ -86,6 +86,11 @@ export class Lease {
     return this.#abort.signal;
   }
 
+  /** The reason with which the last caller cancelled. */
+  get cancelled(): { readonly reason: unknown } | undefined {
+    return this.#cancelled;
+  }
+
   get lost(): boolean {
     return this.#lost;
   }

@@ -73,7 +73,7 @@ export interface OperationOptions<Input, Value> {
    */
   readonly run: (input: Input, context: EffectContext) => Value | PromiseLike<Value>;
   /** Has no default, because only the author knows. */
-  readonly recovery: Recovery<Input, Value>;
+  readonly recovery: Recovery<Input, NoInfer<Value>>;
   /** Default: `"recover"` for every error. Not asked once the effect's signal has aborted. */
   readonly onError?: (error: unknown) => ErrorMeaning;
   /**
@@ -91,7 +91,8 @@ export interface OperationOptions<Input, Value> {
   /**
    * The longest a request that `run` sent can stay in flight after its process stopped, in milliseconds: 0, or 5,000 to an
    * hour. Nobody takes over before that. Default `leaseMs`. 0 only where the ledger is unique on the operation ID, or
-   * fenced by the attempt.
+   * `reconcile` makes it refuse lower attempts before it looks (`absentIsFinal`): one that is fenced, and has not yet seen the
+   * later attempt, still takes what the earlier one sent.
    */
   readonly recoverAfterMs?: number;
   /** From then on the lease of a run that hangs is no longer renewed, in milliseconds; at least `leaseMs`. Default an hour. */
@@ -110,7 +111,7 @@ export interface OperationOptions<Input, Value> {
 export interface OperationDefinition<Input, Value> {
   readonly name: string;
   readonly run: (input: Input, context: EffectContext) => Value | PromiseLike<Value>;
-  readonly recovery: Recovery<Input, Value>;
+  readonly recovery: Recovery<Input, NoInfer<Value>>;
   readonly onError: (error: unknown) => ErrorMeaning;
   readonly fingerprint: (input: Input) => unknown;
   readonly retention: Required<Retention>;
@@ -188,7 +189,7 @@ export function defineOperation<Input, Value>(
   if (recoverAfterMs !== 0 && !isLeaseMs(recoverAfterMs)) {
     throw new InvalidArgumentError(
       `recoverAfterMs is ${String(recoverAfterMs)}: give ${LEASE_MS_MIN} to ${HOUR_MS} whole milliseconds, the longest a request ` +
-        "of run can stay in flight; or 0 where the ledger is unique on the operation ID or fenced by the attempt",
+        "of run can stay in flight; or 0 where the ledger is unique on the operation ID, or reconcile shuts lower attempts out of it",
     );
   }
   if (!(Number.isSafeInteger(maxRunMs) && maxRunMs >= leaseMs)) {

@@ -1,5 +1,3 @@
-import { LRUCache } from "lru-cache";
-
 import { checkNames } from "./check-argument.ts";
 import type { StoreTraits } from "./conditional-store.ts";
 import { InvalidArgumentError } from "./errors.ts";
@@ -18,7 +16,9 @@ interface Entry {
 export class ReplayCache {
   readonly #runtime: Runtime;
   readonly #clockGranularityMs: number;
-  readonly #entries: LRUCache<string, Entry>;
+  readonly #entriesMax: number;
+  /** The last used one last: a `Map` keeps the order in which its entries were set. */
+  readonly #entries = new Map<string, Entry>();
 
   /** @throws {InvalidArgumentError} */
   constructor(runtime: Runtime, traits: StoreTraits, options: { readonly entriesMax: number }) {
@@ -29,15 +29,16 @@ export class ReplayCache {
     }
     this.#runtime = runtime;
     this.#clockGranularityMs = traits.clockGranularityMs;
-    this.#entries = new LRUCache({ max: entriesMax });
+    this.#entriesMax = entriesMax;
   }
 
   find(name: string, inputHash: string): Pick<Entry, "operationId" | "result"> | undefined {
     const entry = this.#entries.get(name);
     if (entry === undefined) return undefined;
-    if (this.#runtime.monotonicMs() < entry.untilMs) return entry.inputHash === inputHash ? entry : undefined;
     this.#entries.delete(name);
-    return undefined;
+    if (this.#runtime.monotonicMs() >= entry.untilMs) return undefined;
+    this.#entries.set(name, entry);
+    return entry.inputHash === inputHash ? entry : undefined;
   }
 
   /**
@@ -53,6 +54,10 @@ export class ReplayCache {
   ): void {
     if (status !== "ready" || result === undefined || result.kind === "offloaded") return;
     const untilMs = asOfMs + ttlMs - ageMs - this.#clockGranularityMs;
+    this.#entries.delete(name);
     this.#entries.set(name, { inputHash, operationId, result, untilMs });
+    if (this.#entries.size <= this.#entriesMax) return;
+    const [oldest] = this.#entries.keys();
+    if (oldest !== undefined) this.#entries.delete(oldest);
   }
 }

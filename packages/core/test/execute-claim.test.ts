@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import {
   days,
+  defineOperation,
   IdempotencyConflictError,
   InProgressError,
   OperationHeldError,
@@ -11,6 +12,7 @@ import {
 } from "@firstwrite/core";
 import { settle, type Operation } from "@firstwrite/memory";
 import {
+  assign,
   bench,
   bytesOf,
   clockLike,
@@ -505,6 +507,16 @@ describe("execute: waiting for another's lease (E2.5, waitMs)", () => {
     }
   });
 
+  it("a takeover that cannot be written until the deadline: InProgressError, for the last record read was creating", async () => {
+    const on = bench();
+    const operationId = await crashIn(on, operationOf());
+    await on.clock.advance(LEASE_OVER_MS + 1);
+    on.memory.inject("away", { on: "replace", times: Infinity });
+    const error = threw(await on.execute(operationOf({ run: () => assert.fail("ran") })));
+    assert.ok(InProgressError.is(error), String(error));
+    assert.equal(error.operationId, operationId);
+  });
+
   it("UNAVAILABLE and InProgressError say what the store last said", async () => {
     for (const [fault, cause] of [
       ["away", /injected: away/],
@@ -535,5 +547,17 @@ describe("execute: waiting for another's lease (E2.5, waitMs)", () => {
     };
     threw(await on.execute(operationOf()));
     assert.ok(on.store.sent.length > 20 && on.store.sent.length < 200, `${on.store.sent.length} requests in 30 s`);
+  });
+});
+
+describe("kinds of operation (§2)", () => {
+  it("a reservation and an operation of one name, scope, key and input are two: neither answers the other", async () => {
+    const effect = bench();
+    await effect.reserve({});
+    const named = defineOperation({ name: assign.name, recovery: "rerun", run: (): string => "ran" });
+    assert.ok(IdempotencyConflictError.is(threw(await effect.execute(named))));
+    const choice = bench();
+    returned(await choice.execute(named));
+    assert.ok(IdempotencyConflictError.is(threw(await choice.reserve({}))));
   });
 });

@@ -11,6 +11,7 @@ import {
   operationOf,
   recordName,
   returned,
+  sleep,
   threw,
   type Bench,
 } from "./setup.ts";
@@ -90,6 +91,21 @@ describe("execute: what an effect is told (E4)", () => {
     threw(await on.execute(operationOf({ run: effect.run }), { deadlineMs: 5_000 }));
     await on.clock.advance(1_000);
     on.memory.inject("away", { times: Infinity });
+    effect.last.finish("late");
+    await on.clock.advance(5_000);
+    on.store.take();
+    await on.clock.advance(60_000);
+    assert.deepEqual(on.store.take(), []);
+    on.memory.heal();
+  });
+
+  it("E4: the upload of a large result is within the same deadlineMs", async () => {
+    const on = bench();
+    const effect = new Effect();
+    const operation = operationOf({ run: effect.run, inlineBytesMax: 0 });
+    threw(await on.execute(operation, { deadlineMs: 5_000 }));
+    on.store.travelBack = async (_, name) => (name.endsWith(".result") ? sleep(on.clock, 4_000) : undefined);
+    on.memory.inject("away", { on: "replace", times: Infinity });
     effect.last.finish("late");
     await on.clock.advance(5_000);
     on.store.take();
@@ -190,6 +206,27 @@ describe("execute: the input is a copy (E4)", () => {
     await on.clock.advance(60_001);
     returned(await on.execute(operation));
     assert.deepEqual(seen, [{ amount: 5 }, { amount: 5 }]);
+  });
+
+  it("E4: the copy is what structuredClone makes of it, for what is no plain data too", async () => {
+    const shared = { a: 1 };
+    const inputs: readonly unknown[] = [
+      /(?<cents>\d+)/.exec("pay 5"),
+      Object.assign(Array(3), { 1: "between holes" }),
+      new Map([[1, { at: new Date(0) }]]),
+      Uint8Array.from([1, 2]),
+      Object.assign(Object.create(null), { a: 1 }),
+      [shared, shared],
+      JSON.parse('{"__proto__":{"x":1}}'),
+    ];
+    for (const [nth, given] of inputs.entries()) {
+      const on = bench();
+      const seen: unknown[] = [];
+      const operation = operationOf({ fingerprint: () => nth, run: (input) => void seen.push(input) });
+      returned(await on.execute(operation, {}, given));
+      assert.deepEqual(seen, [structuredClone(given)]);
+      assert.notEqual(seen[0], given);
+    }
   });
 
   it("E4: an input that cannot be copied is refused with what to give instead, before any request", async () => {

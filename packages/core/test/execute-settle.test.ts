@@ -183,6 +183,11 @@ describe("execute: ownership that was lost (E5)", () => {
     "a run that goes on past the deadline": [{}, undefined, "OUTCOME_UNKNOWN"],
     "a release that nobody takes": [{ status: "released", lease_ms: undefined }, undefined, "OUTCOME_UNKNOWN"],
     "another operation": [{ operation_id: "another" }, undefined, "OUTCOME_UNKNOWN"],
+    "another operation, whose result is not its own": [
+      { operation_id: "another", status: "ready", lease_ms: undefined, result: theirResult },
+      undefined,
+      "OUTCOME_UNKNOWN",
+    ],
     "a record of a later format": [{ format: 2 }, undefined, "OUTCOME_UNKNOWN"],
   };
   for (const [title, [now, later, answer]] of Object.entries(losses)) {

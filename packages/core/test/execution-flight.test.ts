@@ -9,6 +9,7 @@ import {
   OutcomeUnknownError,
   type EffectContext,
   type Executed,
+  type Reconciled,
 } from "@firstwrite/core";
 import { settle } from "@firstwrite/memory";
 import {
@@ -221,7 +222,9 @@ describe("execute: one flight in a process (I1)", () => {
     on.store.travelBack = undefined;
     await owner.finish("theirs");
     const joiner = on.start(pay);
-    assert.equal(returned(await joiner.ends()).value, "theirs");
+    const joined = await joiner.ends();
+    assert.equal(returned(joined).value, "theirs");
+    assert.equal(joined.tookMs, 500, "as soon as that look is over, and it looks anew");
     assert.equal(returned(await waiter.ends()).value, "theirs");
   });
 
@@ -236,6 +239,65 @@ describe("execute: one flight in a process (I1)", () => {
     await on.clock.advance(100_000);
     assert.deepEqual(on.store.take(), ["create"]);
     assert.equal(returned(await on.execute(operationOf())).replayed, false);
+  });
+
+  it("I1: a call at the very moment that the last joiner leaves begins anew, and does not end with it", async () => {
+    for (let ticks = 0; ticks < 20; ticks += 1) {
+      const on = bench();
+      on.memory.inject("hangs");
+      const abort = aborter();
+      const leaver = on.start(pay, { signal: abort.signal });
+      await settle();
+      abort.abort(new Error("left"));
+      for (let tick = 0; tick < ticks; tick += 1) await Promise.resolve();
+      assert.equal(returned(await on.execute(pay)).recorded, true, `after ${ticks} ticks`);
+      threw(await leaver.ends());
+    }
+  });
+
+  it("I1: no run follows a reconcile whose callers have all cancelled, and the next call recovers at once", async () => {
+    const on = bench();
+    const asked = new Effect();
+    const effect = new Effect();
+    const absent: Reconciled<unknown> = "absent";
+    const recovery = { reconcile: (...given: Parameters<Effect["run"]>) => asked.run(...given).then(() => absent) };
+    await crashIn(on, operationOf({ recovery }));
+    await on.clock.advance(60_001);
+    const abort = aborter();
+    const reason = new Error("hung up");
+    const operation = operationOf({ recovery, run: effect.run });
+    const call = on.start(operation, { signal: abort.signal });
+    await settle();
+    abort.abort(reason);
+    await settle();
+    assert.equal(asked.last.context.signal.reason, reason);
+    asked.last.finish();
+    await settle();
+    assert.equal(effect.runs.length, 0);
+    assert.ok(OutcomeUnknownError.is(threw(await call.ends())));
+    assert.deepEqual(pick(await on.stored(), ["status", "lease_ms", "takeover"]), ["creating", 0, true]);
+    const next = on.start(operation);
+    await settle();
+    asked.last.finish();
+    await settle();
+    effect.last.finish("paid");
+    assert.equal(returned(await next.ends()).value, "paid");
+  });
+
+  it("I1: nobody joins a run that was cancelled", async () => {
+    const on = bench();
+    const effect = new Effect();
+    const operation = operationOf({ run: effect.run });
+    const abort = aborter();
+    const first = on.start(operation, { signal: abort.signal });
+    await settle();
+    abort.abort(new Error("hung up"));
+    threw(await first.ends());
+    assert.ok(InProgressError.is(threw(await on.execute(operation))), "told that it is in progress");
+    effect.last.finish("paid after all");
+    await settle();
+    assert.equal(returned(await on.execute(operation)).value, "paid after all");
+    assert.equal(effect.runs.length, 1);
   });
 
   it("I1, E4: a run goes on past every deadline, and settles when it ends", async () => {
@@ -467,3 +529,7 @@ describe("execute: called from inside its own effect (I1)", () => {
     assert.equal(new Set(contexts.map(({ operationId }) => operationId)).size, 3);
   });
 });
+
+function pick(record: Record<string, unknown>, names: readonly string[]): unknown[] {
+  return names.map((name) => record[name]);
+}

@@ -145,6 +145,17 @@ describe("operators (E10)", () => {
     }
   });
 
+  it("whatever a person writes is marked as by takeover: a paused owner may be behind it (†)", async () => {
+    const on = bench();
+    const operation = crashed(on, { recovery: "rerun" });
+    threw(await operation.execute());
+    await on.clock.advance(LEASE_OVER_MS);
+    const { operationId, takeover } = await inspected(on);
+    assert.equal(takeover, false);
+    const released = await on.idempotency.release(request, { ...note, operationId, nothingHappened: true });
+    assert.equal(released.takeover, true);
+  });
+
   it("a creating record is a person's only when its lease is over", async () => {
     const on = bench();
     const operation = crashed(on, { recovery: "rerun" });

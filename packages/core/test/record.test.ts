@@ -96,8 +96,8 @@ describe("record (protocol §2)", () => {
       scope: "acme",
       key: "k1",
       key_hash: address.keyHash,
-      // printf '["assign",{"amount":5}]' | sha256sum
-      input_hash: "sha256:2d65b9c7e530649035a2c0c6adad49c2496b4ada3c796455da4c5d21d8a2f567",
+      // printf '["reserve","assign",{"amount":5}]' | sha256sum
+      input_hash: "sha256:ddeef1b0efe69e0bc1bd5f9d506246041e4f574d7c09d5a321520fb41c82bdbd",
       operation_id: operationId,
       status: "ready",
       attempt: 1,

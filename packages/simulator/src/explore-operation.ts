@@ -78,6 +78,7 @@ export function operationScenario<Input, Value extends Json>(
   const { name } = recordAddress("idempotency/", scope, key);
   const definition = plan.operation({ ledger: nobodysLedger, caller: callers, runtime: nobodysRuntime });
   const allCallers = Array.from({ length: callers + 1 }, (_, caller) => caller);
+  const deadlineMs = request.deadlineMs ?? 30_000;
   const rules = new OperationRules({
     definition,
     ledger,
@@ -85,14 +86,15 @@ export function operationScenario<Input, Value extends Json>(
     clockGranularityMs: plan.traits?.clockGranularityMs ?? TRAITS.clockGranularityMs,
     inputHashes: allCallers.map((caller) => fingerprintOf([definition.name, definition.fingerprint(inputOf(caller))])),
     inputs: allCallers.map((caller) => JSON.stringify(inputOf(caller))),
+    deadlineMs,
     hasKeyTime: definition.keyTime || request.issuedAt !== undefined,
   });
-  const deadlineMs = request.deadlineMs ?? 30_000;
 
   async function start(caller: CallerSetup<OperationModel>): Promise<Executed<Json>> {
     const { index, store, runtime, service } = caller;
     const report = (given: OperationReport): void => caller.report(given);
     const operation = plan.operation({ ledger: ledgerClient(ledger, service), caller: index, runtime });
+    report({ kind: "calls" });
     const cancelTimer = runtime.setTimer(deadlineMs + 1, () => report({ kind: "outlivesItsDeadline" }));
     try {
       return await new Idempotency({ store, runtime }).execute(

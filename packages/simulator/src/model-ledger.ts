@@ -10,6 +10,11 @@ export interface LedgerOptions {
   readonly unique?: boolean;
   /** Whoever comes with a lower attempt than the ledger has seen of the operation is refused ({@link FencedError}). */
   readonly fenced?: boolean;
+  /**
+   * An operation may have its effect twice: as with `recovery: "rerun"` on a ledger that refuses nothing. By default two
+   * rows of one operation are a violation, whatever the ledger refuses.
+   */
+  readonly mayHaveTwoRows?: boolean;
 }
 
 /** One effect. */

@@ -25,6 +25,7 @@ import type { Change, Ending, ModelRecord, Served, World } from "./scenario.ts";
 
 /** What the code of a caller tells the rules of. */
 export type OperationReport =
+  | { readonly kind: "calls" }
   | {
       readonly kind: "runs" | "reconciles";
       readonly operationId: string;
@@ -45,8 +46,16 @@ export type OperationReport =
 /** What the rules remember. */
 export interface RulesState {
   readonly operations: Record<string, OperationState>;
-  /** By caller: how often it has begun `run`, and `reconcile`. */
-  readonly begun: Record<number, { runs: number; reconciles: number } | undefined>;
+  readonly calls: Record<number, CallState>;
+}
+
+/** One call. */
+interface CallState {
+  /** When it began, in epoch milliseconds. */
+  readonly at: number;
+  /** How often it has begun `run`, and `reconcile`. */
+  runs: number;
+  reconciles: number;
 }
 
 interface OperationState {
@@ -64,6 +73,8 @@ interface AttemptState {
   readonly owner: number | undefined;
   readonly takeover: boolean;
   ran: boolean;
+  /** Its owner has written how it ended. */
+  settled: boolean;
   reconciled: string | undefined;
   meaning: ErrorMeaning | undefined;
 }
@@ -87,6 +98,7 @@ export interface RuledOperation {
   /** As JSON text, by caller. */
   readonly inputs: readonly string[];
   readonly hasKeyTime: boolean;
+  readonly deadlineMs: number;
 }
 
 /** A rule of `docs/protocol.md` §7. */
@@ -101,11 +113,15 @@ export class OperationRules {
 
   /** What is to be known of the records that are there at the start. */
   initial(records: readonly Uint8Array[]): RulesState {
-    const state: RulesState = { operations: {}, begun: {} };
+    const state: RulesState = { operations: {}, calls: {} };
     for (const bytes of records) {
       const record = this.#decode({ bytes, modifiedAt: 0 });
       const operation = claimed(state, record);
-      operation.attempts[record.attempt] = newAttempt(record, undefined);
+      operation.attempts[record.attempt] = {
+        ...newAttempt(record, undefined),
+        ran: record.status !== "held",
+        meaning: record.status === "released" ? "retry" : undefined,
+      };
       noteSettled(operation, record);
     }
     return state;
@@ -152,28 +168,34 @@ export class OperationRules {
       must(5, was.status === "creating", () => `${shown(is)} was written over ${shown(was)} of the same attempt`);
       must(5, is.takeover === was.takeover, () => "takeover changed within one attempt");
     }
+    const isRenewal = is.status === "creating" && is.leaseMs === this.#claimLeaseMs();
     must(5, is.attempt >= operation.attempt, () => `the attempt went back from ${operation.attempt} to ${is.attempt}`);
     operation.attempt = is.attempt;
-    operation.attempts[is.attempt] ??= newAttempt(is, caller);
+    const attempt = (operation.attempts[is.attempt] ??= newAttempt(is, caller));
+    if (!isRenewal) attempt.settled = true;
     this.#checkSettled(operation, is);
     noteSettled(operation, is);
   }
 
   onServed(_served: Served, { model: { ledger } }: OperationWorld): void {
-    if (this.#mayHaveTwoRows()) return;
+    if (this.#of.ledger.mayHaveTwoRows === true) return;
     const operations = ledger.rows.map(({ operationId }) => operationId);
     must(6, new Set(operations).size === operations.length, () => "an operation has two rows in the ledger");
   }
 
   onReported(report: OperationReport, caller: number, world: OperationWorld): void {
     const { rules } = world.model;
+    if (report.kind === "calls") {
+      rules.calls[caller] = { at: world.now, runs: 0, reconciles: 0 };
+      return;
+    }
     if (report.kind === "outlivesItsDeadline") {
       must(7, world.hasEnded(caller), () => `the call of caller ${caller} goes on after its deadline`);
       return;
     }
     const operation = operationOf(rules, report.operationId);
     const attempt = attemptOf(operation, report.attempt);
-    const begun = (rules.begun[caller] ??= { runs: 0, reconciles: 0 });
+    const call = callOf(rules, caller);
     switch (report.kind) {
       case "reconciled":
         attempt.reconciled = report.answer;
@@ -183,22 +205,23 @@ export class OperationRules {
         return;
       case "reconciles":
         this.#checkBegins(report, caller, world);
-        begun.reconciles += 1;
-        must(2, begun.reconciles === 1, () => `one call began to reconcile twice`);
+        call.reconciles += 1;
+        must(2, call.reconciles === 1, () => `one call began to reconcile twice`);
         must(2, attempt.takeover, () => `attempt ${report.attempt} reconciles, and did not come by a takeover`);
         return;
       case "runs":
         this.#checkBegins(report, caller, world);
-        begun.runs += 1;
-        must(2, begun.runs === 1, () => `one call started two effects`);
+        call.runs += 1;
+        must(2, call.runs === 1, () => `one call started two effects`);
         this.#checkRunsAgain(operation, report.attempt);
         attempt.ran = true;
         return;
     }
   }
 
-  onEnded(ending: Ending<Executed<Json>>, caller: number, { model: { rules } }: OperationWorld): void {
-    const { runs, reconciles } = rules.begun[caller] ?? { runs: 0, reconciles: 0 };
+  onEnded(ending: Ending<Executed<Json>>, caller: number, { now, model: { rules } }: OperationWorld): void {
+    const { at, runs, reconciles } = callOf(rules, caller);
+    const isOver = now - at >= this.#of.deadlineMs;
     if (ending.kind === "returned") {
       const { value, operationId, recorded, replayed } = ending.result;
       this.#checkAnswer(
@@ -214,6 +237,14 @@ export class OperationRules {
     if (facts !== undefined) {
       const text = JSON.stringify(error instanceof Error ? error.message : String(error));
       this.#checkAnswer({ kind: "failure", text }, facts, rules);
+      const isSettled = Object.values(operationOf(rules, facts.operationId).attempts).some(
+        ({ owner, settled }) => owner === caller && settled,
+      );
+      must(
+        7,
+        facts.recorded || isSettled || isOver,
+        () => `caller ${caller} was thrown its effect's error before its deadline, and its record does not say so`,
+      );
       return;
     }
     const told = `caller ${caller} was told ${String(error)}`;
@@ -273,24 +304,12 @@ export class OperationRules {
       must(6, rows.length === 0, () => `the ledger has a row, and its record is ${shown(record)} after a retry`);
       return;
     }
-    // What an earlier attempt did beside the recorded one is what such a ledger cannot refuse.
-    if (this.#mayHaveTwoRows()) return;
+    if (this.#of.ledger.mayHaveTwoRows === true) return;
     const isValue = record.result?.["kind"] === "value";
     must(
       6,
       rows.length === (isValue ? 1 : 0),
       () => `the record is a settled ${isValue ? "value" : "failure"}, and the ledger has ${rows.length} rows`,
-    );
-  }
-
-  /** What lets an operation have two rows is said under §7: no protocol can change it. */
-  #mayHaveTwoRows(): boolean {
-    const { ledger, definition } = this.#of;
-    if (ledger.unique === true || definition.recovery === "hold") return false;
-    return !(
-      ledger.fenced === true &&
-      typeof definition.recovery === "object" &&
-      definition.recovery.absentIsFinal === true
     );
   }
 
@@ -386,6 +405,11 @@ export class OperationRules {
     );
   }
 
+  #claimLeaseMs(): number {
+    const { leaseMs, recoverAfterMs } = this.#of.definition;
+    return leaseMs + recoverAfterMs;
+  }
+
   #isStale({ status, modifiedAt, ttlMs }: DecodedRecord, now: number): boolean {
     const mayBe = status === "ready" || status === "released";
     return mayBe && now - modifiedAt > ttlMs + this.#of.clockGranularityMs;
@@ -393,7 +417,7 @@ export class OperationRules {
 
   #decode({ bytes, modifiedAt }: ModelRecord): DecodedRecord {
     const json = parseJsonObject(bytes) ?? {};
-    const text = (name: string): string => String(json[name]);
+    const text = (name: string): string => textOf(json[name]);
     const count = (name: string): number => Number(json[name] ?? 0);
     const { result } = json;
     return {
@@ -426,16 +450,21 @@ interface DecodedRecord {
   readonly result: JsonObject | undefined;
 }
 
+/** A string as it is, anything else as JSON. */
+function textOf(value: Json | undefined): string {
+  return typeof value === "string" ? value : JSON.stringify(value ?? null);
+}
+
 /** Shows a record in a trace. */
 export function showRecord(bytes: Uint8Array): string {
   const json = parseJsonObject(bytes);
   if (json === undefined) return `${bytes.length} bytes`;
   const { status, attempt, takeover, lease_ms: leaseMs, result } = json;
   const parts = [
-    `${String(status)}, attempt ${String(attempt)}`,
+    `${textOf(status)}, attempt ${textOf(attempt)}`,
     takeover === true ? "by takeover" : undefined,
-    leaseMs === undefined ? undefined : `lease ${String(leaseMs)} ms`,
-    isJsonObject(result) ? `${String(result["kind"])} ${JSON.stringify(result["body"] ?? null)}` : undefined,
+    leaseMs === undefined ? undefined : `lease ${textOf(leaseMs)} ms`,
+    isJsonObject(result) ? `${textOf(result["kind"])} ${JSON.stringify(result["body"] ?? null)}` : undefined,
   ];
   return `{ ${parts.filter((part) => part !== undefined).join(", ")} }`;
 }
@@ -455,7 +484,7 @@ function claimed(rules: RulesState, { operationId, inputHash, createdAt, attempt
 }
 
 function newAttempt({ takeover }: DecodedRecord, owner: number | undefined): AttemptState {
-  return { owner, takeover, ran: owner === undefined, reconciled: undefined, meaning: undefined };
+  return { owner, takeover, ran: false, settled: false, reconciled: undefined, meaning: undefined };
 }
 
 function noteSettled(operation: OperationState, { status, result }: DecodedRecord): void {
@@ -463,7 +492,13 @@ function noteSettled(operation: OperationState, { status, result }: DecodedRecor
   if (status !== "ready" || result === undefined) return;
   const { kind, body } = result;
   const text = kind === "failure" && isJsonObject(body) ? body["message"] : body;
-  operation.result = `${String(kind)} ${JSON.stringify(text ?? null)}`;
+  operation.result = `${textOf(kind)} ${JSON.stringify(text ?? null)}`;
+}
+
+function callOf({ calls }: RulesState, caller: number): CallState {
+  const call = calls[caller];
+  if (call === undefined) throw new Error(`caller ${caller} has not begun its call`);
+  return call;
 }
 
 function operationOf({ operations }: RulesState, operationId: string): OperationState {

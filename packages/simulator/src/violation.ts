@@ -11,7 +11,7 @@ export class Violation extends Error {
     const reason = cause instanceof Error ? cause.message : String(cause);
     const found = seed === undefined ? "" : `\nfound by the walk of seed ${seed}`;
     const replayed = `await replay(scenario, ${JSON.stringify(schedule).replaceAll(",", ", ")});`;
-    super(`${reason}${found}\n\n${replayed}\n\n${trace.join("\n")}\n`, { cause });
+    super(`${reason}${found}\n\n${replayed}\n\n${trace.join("\n")}`, { cause });
     this.schedule = schedule;
     this.trace = trace;
     this.seed = seed;

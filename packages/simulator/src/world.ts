@@ -300,7 +300,7 @@ export class PlayedWorld<Result, Model> implements World<Model> {
     let text = `${node.id}`;
     for (const channel of channels) {
       const answer = held[channel];
-      if (answer !== undefined) text += `h${contents.id(textOf(answer))}`;
+      if (answer !== undefined) text += `${channel === "store" ? "h" : "s"}${contents.id(textOf(answer))}`;
     }
     return away === 0 ? text : `${text}a${away}`;
   }
@@ -373,7 +373,8 @@ export class PlayedWorld<Result, Model> implements World<Model> {
       case "crashAfter":
       case "crashBefore":
         if (what === "crashAfter") this.#apply(request);
-        this.#trace(`caller ${index}: ${this.#labelOf(request)} → its process ends`);
+        if (this.#setting.trace !== undefined)
+          this.#trace(`caller ${index}: ${this.#labelOf(request)} → its process ends`);
         for (const other of channels) if (other !== channel) this.#abandon(index, node.waits[other]);
         this.#change(index, { crashed: true, held: {} });
         return;
@@ -430,6 +431,16 @@ export class PlayedWorld<Result, Model> implements World<Model> {
   }
 
   #apply(request: Request<Model>): Answer {
+    try {
+      return this.#applyAndCheck(request);
+    } catch (error) {
+      this.#trace(`caller ${request.caller}: ${this.#labelOf(request)} → breaks a rule`);
+      throw error;
+    }
+  }
+
+  /** @throws {Broken} when a check fails. */
+  #applyAndCheck(request: Request<Model>): Answer {
     if (request.channel === "store") return this.#applyToStore(request);
     const answer = applyToModel(request, this.model);
     if (!request.readOnly) {
@@ -537,7 +548,9 @@ export class PlayedWorld<Result, Model> implements World<Model> {
 
   #show(request: Request<Model>, answer: Answer, how = ""): void {
     if (this.#setting.trace === undefined) return;
-    this.#trace(`caller ${request.caller}: ${this.#labelOf(request)} → ${textOf(answer)}${how && ` (${how})`}`);
+    this.#trace(
+      `caller ${request.caller}: ${this.#labelOf(request)} → ${this.#shown(request, answer)}${how && ` (${how})`}`,
+    );
   }
 
   #trace(line: string): void {
@@ -547,8 +560,23 @@ export class PlayedWorld<Result, Model> implements World<Model> {
   #labelOf(request: Request<Model>): string {
     if (request.channel === "service") return request.label;
     const { operation, name, expected, content } = request;
-    const shown = content && (this.#setting.scenario.show?.(content.bytes) ?? `${content.bytes.length} bytes`);
-    return [operation, name, expected && `at ${expected}`, shown].filter((part) => part !== undefined).join(" ");
+    // A hash is not read to its end.
+    const place = name.replace(/([0-9a-f]{8})[0-9a-f]{24,}/, "$1…");
+    const shown = content && this.#shownBytes(content.bytes);
+    return [operation, place, expected && `at ${expected}`, shown].filter((part) => part !== undefined).join(" ");
+  }
+
+  #shown({ readOnly }: Request<Model>, answer: Answer): string {
+    if (answer.kind === "value") return JSON.stringify(answer.value) ?? (readOnly ? "nothing" : "done");
+    if (answer.kind === "unavailable") return answer.why;
+    if (answer.kind === "outcome" && answer.outcome.kind === "written") return `written ${answer.outcome.version}`;
+    if (answer.kind !== "record" || answer.record === undefined) return textOf(answer);
+    const { version, bytes, modifiedAt, readAt } = answer.record;
+    return `${version} ${this.#shownBytes(bytes)}, ${readAt - modifiedAt} ms old`;
+  }
+
+  #shownBytes(bytes: Uint8Array): string {
+    return this.#setting.scenario.show?.(bytes) ?? `${bytes.length} bytes`;
   }
 }
 
