@@ -1,7 +1,7 @@
 import type { NextFunction, Request, RequestHandler, Response } from "express";
 
 import { tellContext } from "./context.ts";
-import { nodeExchange, nothing, sendDecided } from "./node.ts";
+import { nodeExchange, sendDecided } from "./node.ts";
 import { peekBody } from "./node-request.ts";
 import { NodeResponse } from "./node-response.ts";
 import type { IdempotentOptions } from "./options.ts";
@@ -47,13 +47,8 @@ async function handle(
   try {
     decided = await route.decide(exchange);
   } catch (error) {
-    // Where the handler has begun, `next` is taken: what it does comes to nothing any more.
-    if (place === undefined) {
-      if (!response.destroyed) next(error);
-      return;
-    }
-    route.settings.onHandlerError(error);
-    decided = { kind: "answer", answer: nothing };
+    if (!response.destroyed) next(error);
+    return;
   }
   if (decided.kind === "pass") {
     tellContext(request, route.unprotected());

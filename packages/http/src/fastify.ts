@@ -2,7 +2,7 @@ import { InvalidArgumentError } from "@firstwrite/core";
 import type { FastifyReply, FastifyRequest, preHandlerHookHandler } from "fastify";
 
 import { tellContext } from "./context.ts";
-import { nodeExchange, nothing, sendDecided } from "./node.ts";
+import { nodeExchange, sendDecided } from "./node.ts";
 import { peekBody } from "./node-request.ts";
 import { NodeResponse } from "./node-response.ts";
 import type { IdempotentOptions } from "./options.ts";
@@ -55,12 +55,8 @@ async function handle(
   try {
     decided = await route.decide(exchange);
   } catch (error) {
-    if (place === undefined) {
-      done(error instanceof Error ? error : new Error("the principal threw what is no error", { cause: error }));
-      return;
-    }
-    route.settings.onHandlerError(error);
-    decided = { kind: "answer", answer: nothing };
+    done(error instanceof Error ? error : new Error("what was thrown is no error", { cause: error }));
+    return;
   }
   if (decided.kind === "pass") {
     tellContext(request, route.unprotected());

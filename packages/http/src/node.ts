@@ -55,7 +55,7 @@ export function idempotentListener(
     } catch (error) {
       // A client that hung up in the middle of its request is no news; anything else is the author's to mend.
       if (!response.destroyed) onHandlerError(error);
-      decided = { kind: "answer", answer: nothing };
+      decided = { kind: "answer", answer: { status: 500, headers: [], body: new Uint8Array() } };
     }
     if (decided.kind === "pass") await listener(request, response, route.unprotected());
     else await sendDecided(decided, response, place);
@@ -64,9 +64,6 @@ export function idempotentListener(
     void handle(request, response);
   };
 }
-
-/** Where this package was used in a way that it refuses, and nobody else answers. */
-export const nothing: Answer = { status: 500, headers: [], body: new Uint8Array() };
 
 /** What all that stand on `node:http` have in common. */
 export function nodeExchange<Incoming>(

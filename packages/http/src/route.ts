@@ -102,7 +102,7 @@ export class IdempotentRoute<Incoming> {
     this.#operations = new Map(this.settings.methods.map((method) => [method, this.#operation(method)]));
   }
 
-  /** Never rejects for what the store, the engine or the handler does; only for what the author has to mend. */
+  /** Rejects, for what the author has to mend, before the handler has begun; and never after. */
   async decide(exchange: Exchange<Incoming>): Promise<Decided> {
     const operation = this.#operations.get(exchange.method);
     if (operation === undefined) return { kind: "pass" };
@@ -324,7 +324,9 @@ export class IdempotentRoute<Incoming> {
         detail: "The key must be a UUID of version 7 or a ULID, made by a right clock.",
       });
     }
-    throw error;
+    if (!call.began) throw error;
+    this.#tell(error);
+    return this.#problem("outcome-unknown", { retryAfterMs: RETRY_AFTER_MS }, operationId);
   }
 
   /** Asked for by name: as if there were no key. */

@@ -142,6 +142,16 @@ describe("fetchWithIdempotency", () => {
     assert.equal((await post()).status, 200);
   });
 
+  it("goes by the status where a problem document is none", async () => {
+    const broken: Step = (_request, response) => {
+      response.writeHead(503, { "content-type": "application/problem+json" }).end("{");
+    };
+    script = [broken, problem(503, undefined), problem(409, undefined), plain(200)];
+    assert.equal((await post()).status, 200);
+    script = [problem(400, undefined)];
+    assert.equal((await post()).status, 400);
+  });
+
   it("takes a replayed answer for final, a 500 too", async () => {
     script = [plain(500, { "idempotent-replayed": "true" })];
     assert.equal((await post()).status, 500);

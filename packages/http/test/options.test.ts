@@ -10,7 +10,7 @@ import {
   type Fate,
   type IdempotentOptions,
 } from "@firstwrite/http";
-import { MemoryStore } from "@firstwrite/memory";
+import { MemoryStore, VirtualClock } from "@firstwrite/memory";
 
 const good = (): IdempotentOptions<Request> => ({
   idempotency: new Idempotency({ store: new MemoryStore() }),
@@ -247,6 +247,29 @@ describe("the options of an idempotent route", () => {
     assert.equal(requests, 4);
     await handle(request({ "idempotency-key": "bad" }));
     assert.equal(requests, 4);
+  });
+});
+
+describe("what a handler is told", () => {
+  it("is its operation, how much time is left, and whether it is protected", async () => {
+    const clock = new VirtualClock();
+    const idempotency = new Idempotency({ store: new MemoryStore({ clock }), runtime: clock });
+    const seen: unknown[] = [];
+    const handle = idempotentHandler(
+      { ...good(), idempotency, deadlineMs: 5_000, key: { required: false } },
+      async (incoming, context) => {
+        const { operationId, attempt, body } = context;
+        seen.push(operationId.length, attempt, context.protected, context.remainingMs, body?.byteLength);
+        await clock.advance(2_000);
+        seen.push(context.remainingMs, context.signal.aborted);
+        return new Response(await incoming.text());
+      },
+    );
+    assert.equal(await (await handle(request())).text(), "{}");
+    assert.deepEqual(seen.splice(0), [36, 1, true, 5_000, 2, 3_000, false]);
+    const bare = new Request("http://x/payouts", { method: "POST", body: "{}" });
+    assert.equal(await (await handle(bare)).text(), "{}");
+    assert.deepEqual(seen.splice(0), [36, 1, false, 5_000, undefined, 3_000, false]);
   });
 });
 

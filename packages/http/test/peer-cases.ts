@@ -43,7 +43,7 @@ export const peers: readonly Case[] = [
   },
   {
     id: "P2",
-    title: "an empty body is not replayed as one",
+    title: "an empty body is replayed as something else",
     async run(make) {
       const bench = make();
       const send = await bench.serve(() => ({ status: 200 }));
@@ -70,7 +70,7 @@ export const peers: readonly Case[] = [
   },
   {
     id: "P4",
-    title: "run_unprotected, asked for by name, runs while the store is away, and only then",
+    title: "run_unprotected, asked for by name, leaves requests unprotected though the store is there",
     async run(make) {
       const bench = make();
       let context: IdempotencyContext | undefined;
@@ -305,7 +305,7 @@ export const peers: readonly Case[] = [
   },
   {
     id: "P17",
-    title: "fifty at once: two effects, or a retry that is told something else",
+    title: "fifty at once: two effects, or two answers",
     async run(make) {
       const bench = make();
       const handler: TestHandler = async (request, context) => {
@@ -325,7 +325,7 @@ export const peers: readonly Case[] = [
   },
   {
     id: "P18",
-    title: "fifty at once that wait: each is told the one answer, in its process and in another",
+    title: "fifty at once that wait: one is told something else, in its process or in another",
     async run(make) {
       const bench = make();
       const handler: TestHandler = async (request, context) => {
@@ -342,7 +342,7 @@ export const peers: readonly Case[] = [
   },
   {
     id: "P19",
-    title: "waiting is not bounded: it ends in 409 when waitMs is over",
+    title: "a wait has no bound, and does not end in 409 when waitMs is over",
     async run(make) {
       const bench = make();
       const { promise, resolve } = Promise.withResolvers<void>();
@@ -743,6 +743,65 @@ export const peers: readonly Case[] = [
         assert.deepEqual(problemOf(await send({ key: wrong }))["retry"], "new_key");
       }
       assert.equal(bench.runs, 1);
+    },
+  },
+  {
+    id: "P34",
+    title: "a record that a later version wrote, or that is no record, is overwritten",
+    async run(make) {
+      const bench = make();
+      const send = await bench.serve();
+      await send();
+      const spoil = async (change: (text: string) => string): Promise<void> => {
+        for await (const { name } of bench.store.list("")) {
+          const stored = await bench.store.read(name);
+          assert.ok(stored !== undefined);
+          await bench.store.replace(name, stored.version, Buffer.from(change(Buffer.from(stored.bytes).toString())));
+        }
+      };
+      await spoil((text) => text.replace('"format":1', '"format":9'));
+      const later = await send();
+      assert.deepEqual([later.status, problemOf(later)["retry"]], [503, "same_key"]);
+      await spoil(() => "what is this");
+      const broken = await send();
+      assert.deepEqual([broken.status, problemOf(broken)["retry"], bench.runs], [500, "never", 1]);
+    },
+  },
+  {
+    id: "P35",
+    title: "a 409, 422 or 429 of the handler's own is taken for one of these",
+    async run(make) {
+      const bench = make();
+      const send = await bench.serve(() => ({ status: 409, body: "the account is closed" }));
+      const [first, again] = [await send(), await send()];
+      assert.deepEqual([first.text, again.text, again.status], ["the account is closed", "the account is closed", 409]);
+      assert.equal(again.headers.get("retry-after"), null);
+      assert.equal(bench.runs, 1);
+    },
+  },
+  {
+    id: "P36",
+    title: "an answer that is shared and not recorded says that it is final",
+    async run(make) {
+      const bench = make();
+      const { promise, resolve } = Promise.withResolvers<void>();
+      const send = await bench.serve(
+        async () => {
+          await promise;
+          return { status: 429, body: "slower" };
+        },
+        { waitMs: 5_000 },
+      );
+      const first = send();
+      await until(() => bench.runs === 1);
+      const second = send();
+      await sleep(50);
+      resolve();
+      for (const got of await Promise.all([first, second])) {
+        assert.deepEqual([got.status, got.headers.get("idempotent-replayed")], [429, null]);
+      }
+      await send();
+      assert.ok(bench.runs >= 2);
     },
   },
 ];
