@@ -1,11 +1,10 @@
 import { randomBytes } from "node:crypto";
 import { join } from "node:path";
 
-import { SqliteStore } from "@firstwrite/sqlite";
 import { pino } from "pino";
 
-import { openLedger } from "./ledger/open-ledger.ts";
 import { Merchants, sha256Hex } from "./merchants.ts";
+import { openOneDatabase } from "./one-database.ts";
 import { startPayoutServer } from "./server.ts";
 import { untilStopped } from "./until-stopped.ts";
 
@@ -13,11 +12,11 @@ const API_KEY = "sk_demo_acme";
 
 /** A service with a merchant that has money, for trying out. Its log goes to standard error. */
 export async function demo({ folder, port }: { readonly folder: string; readonly port: number }): Promise<void> {
-  const store = await SqliteStore.open({ path: join(folder, "payouts-keys.db") });
+  const { store, openLedger, close } = await openOneDatabase(join(folder, "payouts.db"));
   try {
     const server = await startPayoutServer({
       store,
-      openLedger: (told) => openLedger(`sqlite:${join(folder, "payouts-ledger.db")}`, told),
+      openLedger,
       merchants: new Merchants([{ id: "acme", apiKeySha256: sha256Hex(API_KEY) }]),
       port,
       logger: pino({ base: null }, pino.destination(2)),
@@ -32,7 +31,7 @@ export async function demo({ folder, port }: { readonly folder: string; readonly
       await server.close();
     }
   } finally {
-    await store.close();
+    close();
   }
 }
 

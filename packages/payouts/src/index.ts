@@ -21,6 +21,7 @@ export {
 export { signKeyTime } from "./payout-key.ts";
 export { Merchants, parseMerchants, sha256Hex, type Merchant } from "./merchants.ts";
 export { reconcile, type Reconciliation, type ReconcileOptions, type ReconcileReport } from "./reconcile.ts";
+export { openOneDatabase, type OneDatabase } from "./one-database.ts";
 export { openLedger } from "./ledger/open-ledger.ts";
 export { SqliteLedger, type SqliteLedgerOptions } from "./ledger/sqlite-ledger.ts";
 export {

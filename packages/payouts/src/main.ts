@@ -92,7 +92,7 @@ withPlaces(program.command("reconcile"))
 program
   .command("demo")
   .description("serve on SQLite with a ready merchant, and print what to try")
-  .option("--folder <path>", "where its two files are", ".firstwrite")
+  .option("--folder <path>", "where its file is", ".firstwrite")
   .option("--port <n>", "0 takes a free one", count, 8080)
   .action((options: { folder: string; port: number }) => end(demo(options)));
 

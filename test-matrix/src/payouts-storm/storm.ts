@@ -197,15 +197,15 @@ class PayoutStorm {
   }
 
   #killAtRandom(services: readonly Service[]): () => Promise<void> {
-    let going = true;
+    const calm = new AbortController();
     const killing = (async () => {
-      while (going) {
+      while (!calm.signal.aborted) {
         await sleep(1_500 + Math.random() * 2_000);
-        if (going) services[Math.floor(Math.random() * services.length)]?.killAtRandom();
+        if (!calm.signal.aborted) services[Math.floor(Math.random() * services.length)]?.killAtRandom();
       }
     })();
     return () => {
-      going = false;
+      calm.abort();
       return killing;
     };
   }

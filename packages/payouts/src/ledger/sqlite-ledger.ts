@@ -71,8 +71,17 @@ export class SqliteLedger implements PayoutLedger {
     this.#atPoint = atPoint;
   }
 
-  async commit(order: PayoutOrder, call: LedgerCall): Promise<Payout> {
-    const payout = await this.#write(call, () => book.commitPayout(order), this.#atPoint);
+  /**
+   * @param within is called in the transaction, with the payout that it is about to commit: for a record in the same database,
+   *   which is settled there. What it throws rolls all of it back, and is thrown.
+   */
+  async commit(order: PayoutOrder, call: LedgerCall, within: (payout: Payout) => void = () => {}): Promise<Payout> {
+    const payout = await this.#transaction(call, "BEGIN IMMEDIATE", () => {
+      const decided = this.#play(book.commitPayout(order));
+      within(decided);
+      this.#atPoint("in_transaction");
+      return decided;
+    });
     this.#atPoint("committed");
     return payout;
   }
@@ -126,12 +135,8 @@ export class SqliteLedger implements PayoutLedger {
     });
   }
 
-  #write<Result>(call: LedgerCall, makeSteps: () => book.Steps<Result>, atPoint: AtPoint = () => {}): Promise<Result> {
-    return this.#transaction(call, "BEGIN IMMEDIATE", () => {
-      const result = this.#play(makeSteps());
-      atPoint("in_transaction");
-      return result;
-    });
+  #write<Result>(call: LedgerCall, makeSteps: () => book.Steps<Result>): Promise<Result> {
+    return this.#transaction(call, "BEGIN IMMEDIATE", () => this.#play(makeSteps()));
   }
 
   async #read<Result>(call: LedgerCall, makeSteps: () => book.Steps<Result>): Promise<Result> {
