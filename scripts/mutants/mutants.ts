@@ -36,7 +36,7 @@ export const mutants: readonly Mutant[] = [
     line: 'const canGoStale = record.status === "ready"',
     becomes: 'const canGoStale = record.status === "held" || record.status === "ready"',
   }),
-  mutant("E2.1", "a stale record is overwritten as the same operation", "execute.ts", {
+  mutant("E2.1", "a stale record is overwritten as the same operation", "claim.ts", {
     line: "      refuseTooOld();\n      return fresh();",
     becomes:
       '      refuseTooOld();\n      return { kind: "write", record: nextAttempt(session, execution, record, {}), recovers: false };',
@@ -53,27 +53,27 @@ export const mutants: readonly Mutant[] = [
     line: 'return sha256(kind === "operation" ? `[${of}]` : `["reserve",${of}]`);',
     becomes: "return sha256(`[${of}]`);",
   }),
-  mutant("E2.6", "a takeover starts a new operation", "execute.ts", {
+  mutant("E2.6", "a takeover starts a new operation", "claim.ts", {
     line: "    attempt: record.attempt + 1,\n",
     becomes: "    attempt: record.attempt + 1,\n    operationId: uuidV4(session.runtime),\n",
   }),
-  mutant("E2.6", "a takeover has the attempt of the one before", "execute.ts", {
+  mutant("E2.6", "a takeover has the attempt of the one before", "claim.ts", {
     line: "    attempt: record.attempt + 1,\n",
     becomes: "    attempt: record.attempt,\n",
   }),
-  mutant("E2.6", "a takeover is not marked", "execute.ts", {
+  mutant("E2.6", "a takeover is not marked", "claim.ts", {
     line: "const changes = { takeover: true,",
     becomes: "const changes = { takeover: record.takeover,",
   }),
-  mutant("E2.6 †", "a record held by takeover is not marked", "execute.ts", {
+  mutant("E2.6 †", "a record held by takeover is not marked", "claim.ts", {
     line: "const changes = { takeover: true,",
     becomes: "const changes = { takeover: !holds || record.takeover,",
   }),
-  mutant("E2.6", "the mark of a takeover is dropped at the next attempt", "execute.ts", {
+  mutant("E2.6", "the mark of a takeover is dropped at the next attempt", "claim.ts", {
     line: "    result: undefined,\n    ...changes,",
     becomes: "    result: undefined,\n    takeover: false,\n    ...changes,",
   }),
-  mutant("E2.6", "hold runs again", "execute.ts", {
+  mutant("E2.6", "hold runs again", "claim.ts", {
     line: 'const holds = operation.recovery === "hold";',
     becomes: "const holds = false;",
   }),
@@ -97,15 +97,15 @@ export const mutants: readonly Mutant[] = [
     line: "this.#ownedUntilMs = firstSentAtMs + leaseMs;",
     becomes: "this.#ownedUntilMs = runtime.monotonicMs() + leaseMs;",
   }),
-  mutant("E3 †", "a claim leaves no time for what its effect sent", "execute.ts", {
+  mutant("E3 †", "a claim leaves no time for what its effect sent", "claim.ts", {
     line: "    takeover: false,\n    leaseMs: operation.leaseMs + operation.recoverAfterMs,",
     becomes: "    takeover: false,\n    leaseMs: operation.leaseMs,",
   }),
-  mutant("E3 †", "a takeover leaves no time for what its effect sent", "execute.ts", {
+  mutant("E3 †", "a takeover leaves no time for what its effect sent", "claim.ts", {
     line: "    leaseMs: operation.leaseMs + operation.recoverAfterMs,\n    result: undefined,\n    ...changes,",
     becomes: "    leaseMs: operation.leaseMs,\n    result: undefined,\n    ...changes,",
   }),
-  mutant("E3", "the owner lives as long as others take it to", "execute.ts", {
+  mutant("E3", "the owner lives as long as others take it to", "attempt.ts", {
     line: "      leaseMs: operation.leaseMs,\n      maxRunMs",
     becomes: "      leaseMs: operation.leaseMs + operation.recoverAfterMs,\n      maxRunMs",
   }),
@@ -121,15 +121,15 @@ export const mutants: readonly Mutant[] = [
     line: "const renews = renewAtMs < firstSentAtMs + maxRunMs;",
     becomes: "const renews = true;",
   }),
-  mutant("E3 †", "run starts though the lease is over", "execute.ts", {
+  mutant("E3 †", "run starts though the lease is over", "attempt.ts", {
     line: "if (!this.lease.isProved() && !(await this.lease.prove())) return false;",
     becomes: "",
   }),
-  mutant("E3 †", "run starts though the lease is over after reconcile", "execute.ts", {
+  mutant("E3 †", "run starts though the lease is over after reconcile", "attempt.ts", {
     line: "if (!(await this.lease.prove())) return this.#awaitOthers();",
     becomes: "",
   }),
-  mutant("E3", "run starts after everybody has left", "execute.ts", {
+  mutant("E3", "run starts after everybody has left", "attempt.ts", {
     line: "    openSession().throwIfEnded();\n    flight.begins",
     becomes: "    flight.begins",
   }),
@@ -151,57 +151,57 @@ export const mutants: readonly Mutant[] = [
   }),
   mutant("E5 †", "an earlier write of this attempt is taken for the settling one", "lease.ts", {
     line: "const settled = await this.#write(session, write, this.#settlingIds);",
-    becomes: "const settled = await this.#write(session, write, new Set([...this.#settlingIds, ...this.#leaseIds]));",
+    becomes: "const settled = await this.#write(session, write, [...this.#settlingIds, ...this.#leaseIds]);",
   }),
   mutant("E5", "a renewal whose reply was lost is taken for another owner's", "lease.ts", {
-    line: "writeId !== undefined && this.#leaseIds.has(writeId)",
+    line: "writeId !== undefined && this.#leaseIds.includes(writeId)",
     becomes: "writeId !== undefined && writeId === this.#record.writeId",
   }),
   mutant("E5", "an owner that lost settles all the same", "lease.ts", {
-    line: "writeId !== undefined && this.#leaseIds.has(writeId)",
+    line: "writeId !== undefined && this.#leaseIds.includes(writeId)",
     becomes: "writeId !== undefined",
   }),
-  mutant("E5", "the value of an owner that lost is returned", "execute.ts", {
+  mutant("E5", "the value of an owner that lost is returned", "attempt.ts", {
     line: "    return this.#awaitOthers();\n  }\n\n  #notRecorded",
     becomes: "    return unrecorded;\n  }\n\n  #notRecorded",
   }),
-  mutant("E5", "what is not recorded is said to be", "execute.ts", {
+  mutant("E5", "what is not recorded is said to be", "attempt.ts", {
     line: "replayed: false, recorded: false };",
     becomes: "replayed: false, recorded: true };",
   }),
-  mutant("E6", "reconcile cannot tell, and it is run", "execute.ts", {
+  mutant("E6", "reconcile cannot tell, and it is run", "attempt.ts", {
     line: 'if (answer === "unknown") return this.#hold(undefined);',
     becomes: 'if (answer === "unknown") return this.#run();',
   }),
-  mutant("E6", "what reconcile found is run again", "execute.ts", {
+  mutant("E6", "what reconcile found is run again", "attempt.ts", {
     line: 'if (typeof answer === "object" && answer !== null && "found" in answer) return this.#settleValue(answer.found);',
     becomes: 'if (typeof answer === "object" && answer !== null && "found" in answer) return this.#run();',
   }),
-  mutant("E6", "a takeover does not reconcile", "execute.ts", {
+  mutant("E6", "a takeover does not reconcile", "attempt.ts", {
     line: 'if (this.#claimed.recovers && typeof recovery === "object") {',
     becomes: 'if (!this.#claimed.recovers && typeof recovery === "object" && recovery.absentIsFinal === undefined) {',
   }),
-  mutant("E7 †", "a failure after a takeover is final", "execute.ts", {
+  mutant("E7 †", "a failure after a takeover is final", "attempt.ts", {
     line: "if (takeover && !this.#earlierAreShutOut) return this.#recover(error);",
     becomes: "",
   }),
-  mutant("E7 †", "absent is final though nobody said so", "execute.ts", {
+  mutant("E7 †", "absent is final though nobody said so", "attempt.ts", {
     line: "this.#earlierAreShutOut = absentIsFinal === true;",
     becomes: "this.#earlierAreShutOut = true;",
   }),
-  mutant("E7 †", "retry speaks for the attempts before", "execute.ts", {
+  mutant("E7 †", "retry speaks for the attempts before", "attempt.ts", {
     line: "return takeover ? this.#settleUnresolved(error, 0) : this.#release(error);",
     becomes: "return this.#release(error);",
   }),
-  mutant("E7 †", "an error leaves no time for what its effect sent", "execute.ts", {
+  mutant("E7 †", "an error leaves no time for what its effect sent", "attempt.ts", {
     line: "return this.#settleUnresolved(error, this.#execution.operation.recoverAfterMs);",
     becomes: "return this.#settleUnresolved(error, 0);",
   }),
-  mutant("E7 †", "onError is asked about an abort", "execute.ts", {
+  mutant("E7 †", "onError is asked about an abort", "attempt.ts", {
     line: 'if (this.lease.isOver()) return "recover";',
     becomes: "",
   }),
-  mutant("E7 †", "a value that cannot be recorded is run again", "execute.ts", {
+  mutant("E7 †", "a value that cannot be recorded is run again", "attempt.ts", {
     line: "return this.#hold({ ...this.#unrecorded(), give: () => value }, error);",
     becomes: "return this.#settleUnresolved(error, 0);",
   }),
@@ -209,15 +209,15 @@ export const mutants: readonly Mutant[] = [
     line: "const nowMs = this.#clock.now();",
     becomes: "const nowMs = this.runtime.now();",
   }),
-  mutant("E8", "an old key overwrites a stale record", "execute.ts", {
+  mutant("E8", "an old key overwrites a stale record", "claim.ts", {
     line: "      refuseTooOld();\n      return fresh();",
     becomes: "      return fresh();",
   }),
-  mutant("E8 †", "an old key runs where its record was pruned", "execute.ts", {
+  mutant("E8 †", "an old key runs where its record was pruned", "attempt.ts", {
     line: "    if (this.#isTooOld()) return this.#giveBack();\n",
     becomes: "",
   }),
-  mutant("E8 †", "an old key's takeover is given back as if nothing had happened", "execute.ts", {
+  mutant("E8 †", "an old key's takeover is given back as if nothing had happened", "attempt.ts", {
     line: "(takeover ? { ...record, leaseMs: 0 } : released(record))",
     becomes: "released(record)",
   }),
@@ -225,7 +225,7 @@ export const mutants: readonly Mutant[] = [
     line: "if (bytes.byteLength !== offloaded.bytes || sha256(bytes) !== offloaded.sha256) return undefined;",
     becomes: "",
   }),
-  mutant("E9", "a large result that is gone is run again", "execute.ts", {
+  mutant("E9", "a large result that is gone is run again", "replay.ts", {
     line: "  if (inline === undefined) {\n    const how",
     becomes: "  if (inline === undefined && object !== undefined) {\n    const how",
   }),
@@ -241,7 +241,7 @@ export const mutants: readonly Mutant[] = [
     line: "const attempt = record.attempt + 1;",
     becomes: "const { attempt } = record;",
   }),
-  mutant("U1", "a claim whose reply was lost is another's", "execute.ts", {
+  mutant("U1", "a claim whose reply was lost is another's", "claim.ts", {
     line: "return { ours: seen.writeId === record.writeId, seen };",
     becomes: "return { ours: false, seen };",
   }),

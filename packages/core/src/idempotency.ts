@@ -3,7 +3,8 @@ import { checkFunction, checkNames, checkObject, checkSignal } from "./check-arg
 import type { ConditionalStore } from "./conditional-store.ts";
 import { copyOf } from "./copy-of.ts";
 import { InvalidArgumentError } from "./errors.ts";
-import { checkNotWithin, executeIn, replayOf } from "./execute.ts";
+import { checkNotWithin } from "./attempt.ts";
+import { executeIn } from "./execute.ts";
 import { ExecutionFlight, type ExecutionLimits, type ExecutionOutcome } from "./execution-flight.ts";
 import { publish } from "./events.ts";
 import { sha256, type Digest } from "./fingerprint.ts";
@@ -21,6 +22,7 @@ import {
   type UnreadableRecord,
 } from "./operator.ts";
 import type { RecordStatus } from "./record.ts";
+import { replayOf } from "./replay.ts";
 import { ReplayCache } from "./replay-cache.ts";
 import type { ReservationDefinition } from "./reservation.ts";
 import { reserveIn, type Choice, type Claim, type ReservationAttempt, type Reserved } from "./reserve.ts";

@@ -123,6 +123,20 @@ describe("explore", () => {
     assert.match(message, /two callers got the same number/);
   });
 
+  it("runs the code of a caller once for all schedules in which it is told the same", async () => {
+    let starts = 0;
+    const { schedules } = await explore(
+      counter(
+        (store) => {
+          starts += 1;
+          return right(store);
+        },
+        { callers: 3, faults: ["lostReply"], faultsMax: 1, checks: {} },
+      ),
+    );
+    assert.ok(starts * 10 < schedules, `${starts} starts in ${schedules} schedules`);
+  });
+
   it("interchangeable callers lose no violation, and cost less", async () => {
     await violationOf(counter(takesRefusalForSuccess, { interchangeable: true }));
     const all = await explore(counter(right, { callers: 3 }));

@@ -1,0 +1,68 @@
+import type { NextFunction, Request, RequestHandler, Response } from "express";
+
+import { tellContext } from "./context.ts";
+import { nodeExchange, sendDecided } from "./node.ts";
+import { peekBody } from "./node-request.ts";
+import { NodeResponse } from "./node-response.ts";
+import type { IdempotentOptions } from "./options.ts";
+import { parsedBody, type RequestBody } from "./request-body.ts";
+import { IdempotentRoute, type Decided, type Exchange } from "./route.ts";
+
+/**
+ * Middleware for one route of Express 5: `app.post("/payouts", express.json(), idempotent({ … }), handler)`. What comes after it
+ * runs at most once per principal and key, error handlers included, and every retry gets the answer.
+ *
+ * A body is compared by its bytes where nobody has read it yet, or where `request.rawBody` has them; else by what a body parser
+ * left in `request.body`. `idempotencyOf(request)` is what the handler is told.
+ *
+ * @throws {InvalidArgumentError} for options that are incomplete or contradict themselves, saying what to write.
+ */
+export function idempotent(options: IdempotentOptions<Request>): RequestHandler {
+  const route = new IdempotentRoute(options);
+  return (request, response, next) => {
+    void handle(route, request, response, next);
+  };
+}
+
+async function handle(
+  route: IdempotentRoute<Request>,
+  request: Request,
+  response: Response,
+  next: NextFunction,
+): Promise<void> {
+  let place: NodeResponse | undefined;
+  const exchange: Exchange<Request> = {
+    ...nodeExchange(request, response, request),
+    // `url` is without what the router is mounted at.
+    target: request.originalUrl,
+    readBody: (bytesMax) => bodyOf(request, bytesMax),
+    run(context) {
+      tellContext(request, context);
+      place = new NodeResponse(response, route.settings.answerBytesMax);
+      next();
+      return place.answered;
+    },
+  };
+  let decided: Decided;
+  try {
+    decided = await route.decide(exchange);
+  } catch (error) {
+    if (!response.destroyed) next(error);
+    return;
+  }
+  if (decided.kind === "pass") {
+    tellContext(request, route.unprotected());
+    next();
+  } else await sendDecided(decided, response, place);
+}
+
+async function bodyOf(request: Request, bytesMax: number): Promise<RequestBody | "too large"> {
+  const raw: unknown = Reflect.get(request, "rawBody");
+  const known: unknown = raw instanceof Uint8Array || typeof raw === "string" ? raw : request.body;
+  if (known === undefined) {
+    const bytes = await peekBody(request, bytesMax);
+    return bytes === "too large" ? bytes : { kind: "bytes", bytes };
+  }
+  const body = parsedBody(known);
+  return body.kind === "bytes" && body.bytes.byteLength > bytesMax ? "too large" : body;
+}

@@ -1,0 +1,95 @@
+import { InvalidArgumentError } from "@firstwrite/core";
+import type { FastifyReply, FastifyRequest, preHandlerHookHandler } from "fastify";
+
+import { tellContext } from "./context.ts";
+import { nodeExchange, sendDecided } from "./node.ts";
+import { peekBody } from "./node-request.ts";
+import { NodeResponse } from "./node-response.ts";
+import type { IdempotentOptions } from "./options.ts";
+import { parsedBody, type RequestBody } from "./request-body.ts";
+import { IdempotentRoute, type Decided, type Exchange } from "./route.ts";
+
+/**
+ * A `preHandler` hook for one route of Fastify 5: `app.post("/payouts", { preHandler: idempotent({ … }) }, handler)`. The last of
+ * the route's hooks: the handler, `onSend` and error handlers run at most once per principal and key, and every retry gets what
+ * they came to. What fails a schema never comes here, and consumes no key.
+ *
+ * A body is compared by what Fastify parsed it to, or by `request.rawBody` where a plugin has left the bytes there.
+ * `idempotencyOf(request)` is what the handler is told.
+ *
+ * @throws {InvalidArgumentError} for options that are incomplete or contradict themselves, saying what to write.
+ */
+export function idempotent(options: IdempotentOptions<FastifyRequest>): preHandlerHookHandler {
+  const route = new IdempotentRoute(options);
+  return (request, reply, done) => {
+    void handle(route, request, reply, done);
+  };
+}
+
+async function handle(
+  route: IdempotentRoute<FastifyRequest>,
+  request: FastifyRequest,
+  reply: FastifyReply,
+  done: (error?: Error) => void,
+): Promise<void> {
+  let place: NodeResponse | undefined;
+  const exchange: Exchange<FastifyRequest> = {
+    ...nodeExchange(request.raw, reply.raw, request),
+    target: request.originalUrl,
+    readBody: (bytesMax) => bodyOf(request, bytesMax),
+    async run(context) {
+      tellContext(request, context);
+      passHeaders(reply);
+      const taken = new NodeResponse(reply.raw, route.settings.answerBytesMax);
+      place = taken;
+      const hijack = reply.hijack.bind(reply);
+      reply.hijack = () => {
+        taken.refuse("a reply that is hijacked");
+        return hijack();
+      };
+      done();
+      return taken.answered;
+    },
+  };
+  let decided: Decided;
+  try {
+    decided = await route.decide(exchange);
+  } catch (error) {
+    done(error instanceof Error ? error : new Error("what was thrown is no error", { cause: error }));
+    return;
+  }
+  if (decided.kind === "pass") {
+    tellContext(request, route.unprotected());
+    done();
+    return;
+  }
+  if (place === undefined) {
+    // Sent past Fastify, byte for byte: `onSend` had its turn when the answer was made.
+    reply.hijack();
+    passHeaders(reply);
+  }
+  await sendDecided(decided, reply.raw, place);
+}
+
+/** What earlier hooks have set, such as CORS, is otherwise kept by Fastify until it writes a head itself. */
+function passHeaders(reply: FastifyReply): void {
+  for (const [name, value] of Object.entries(reply.getHeaders()))
+    if (value !== undefined) reply.raw.setHeader(name, value);
+}
+
+async function bodyOf(request: FastifyRequest, bytesMax: number): Promise<RequestBody | "too large"> {
+  const raw: unknown = Reflect.get(request, "rawBody");
+  const known: unknown = raw instanceof Uint8Array || typeof raw === "string" ? raw : request.body;
+  if (known === undefined) {
+    // No body, or one that a plugin reads later, such as a multipart one.
+    const bytes = await peekBody(request.raw, bytesMax);
+    return bytes === "too large" ? bytes : { kind: "bytes", bytes };
+  }
+  if (typeof known === "object" && known !== null && "pipe" in known) {
+    throw new InvalidArgumentError(
+      'the body is a stream: let the content type parser collect it, addContentTypeParser(type, { parseAs: "buffer" }, …)',
+    );
+  }
+  const body = parsedBody(known);
+  return body.kind === "bytes" && body.bytes.byteLength > bytesMax ? "too large" : body;
+}

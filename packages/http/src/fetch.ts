@@ -1,0 +1,61 @@
+import { InvalidArgumentError } from "@firstwrite/core";
+
+import { readBounded, readResponse } from "./answer.ts";
+import type { IdempotencyContext } from "./context.ts";
+import type { IdempotentOptions } from "./options.ts";
+import { IdempotentRoute, responseOf, type Exchange } from "./route.ts";
+
+/** A handler that is told which operation it runs. */
+export type IdempotentHandler = (request: Request, context: IdempotencyContext) => Response | PromiseLike<Response>;
+
+/**
+ * Puts one route under the `Idempotency-Key` header: the handler runs at most once per principal and key, and every retry gets
+ * its answer. For anything that takes `(request: Request) => Promise<Response>`.
+ *
+ * @throws {InvalidArgumentError} for options that are incomplete or contradict themselves, saying what to write.
+ */
+export function idempotentHandler(
+  options: IdempotentOptions<Request>,
+  handler: IdempotentHandler,
+): (request: Request) => Promise<Response> {
+  const route = new IdempotentRoute(options);
+  const { answerBytesMax } = route.settings;
+  return async (request) => {
+    const { url, method, headers } = request;
+    const { pathname, search } = new URL(url);
+    let bytes: Uint8Array = new Uint8Array();
+    const again = ({ signal }: IdempotencyContext): Request =>
+      // Without the client's signal: a client that hangs up does not undo an effect. The engine's says when to stop.
+      new Request(url, { method, headers, signal, body: bytes.byteLength === 0 ? null : new Uint8Array(bytes) });
+    const exchange: Exchange<Request> = {
+      incoming: request,
+      method,
+      target: pathname + search,
+      header: (name) => headers.get(name) ?? undefined,
+      gone: request.signal,
+      async readBody(bytesMax) {
+        if (request.bodyUsed) {
+          throw new InvalidArgumentError("the request's body was read before: let the principal read request.clone()");
+        }
+        const read = await readBounded(request.body, bytesMax);
+        if (read === undefined) return "too large";
+        bytes = read;
+        return { kind: "bytes", bytes };
+      },
+      again,
+      run: async (context) => readResponse(await respond(handler, again(context), context), answerBytesMax),
+    };
+    const decided = await route.decide(exchange);
+    return decided.kind === "pass" ? handler(request, route.unprotected()) : responseOf(decided);
+  };
+}
+
+/** A `Response` that is thrown is an answer, as many routers have it. */
+async function respond(handler: IdempotentHandler, request: Request, context: IdempotencyContext): Promise<Response> {
+  try {
+    return await handler(request, context);
+  } catch (thrown) {
+    if (thrown instanceof Response) return thrown;
+    throw thrown;
+  }
+}

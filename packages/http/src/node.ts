@@ -1,0 +1,95 @@
+import type { IncomingMessage, RequestListener, ServerResponse } from "node:http";
+
+import { readResponse, UnrecordableAnswerError, type Answer, type HandlerAnswer } from "./answer.ts";
+import { tellContext, type IdempotencyContext } from "./context.ts";
+import { peekBody } from "./node-request.ts";
+import { goneSignal, NodeResponse, sendAnswer } from "./node-response.ts";
+import type { IdempotentOptions } from "./options.ts";
+import { IdempotentRoute, type Decided, type Exchange } from "./route.ts";
+
+/** A listener that is told which operation it runs. */
+export type IdempotentListener = (
+  request: IncomingMessage,
+  response: ServerResponse,
+  context: IdempotencyContext,
+) => void | PromiseLike<void>;
+
+/**
+ * Puts a listener of `node:http` under the `Idempotency-Key` header. The request's body is still there to be read, and in the
+ * context; the response goes out when it is recorded.
+ *
+ * @throws {InvalidArgumentError} for options that are incomplete or contradict themselves, saying what to write.
+ */
+export function idempotentListener(
+  options: IdempotentOptions<IncomingMessage>,
+  listener: IdempotentListener,
+): RequestListener {
+  const route = new IdempotentRoute(options);
+  const { answerBytesMax, onHandlerError } = route.settings;
+  const handle = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
+    let place: NodeResponse | undefined;
+    const exchange: Exchange<IncomingMessage> = {
+      ...nodeExchange(request, response, request),
+      async readBody(bytesMax) {
+        const bytes = await peekBody(request, bytesMax);
+        return bytes === "too large" ? bytes : { kind: "bytes", bytes };
+      },
+      async run(context) {
+        tellContext(request, context);
+        place = new NodeResponse(response, answerBytesMax);
+        const { answered } = place;
+        const ran = (async (): Promise<HandlerAnswer> => {
+          await listener(request, response, context);
+          return answered;
+        })();
+        // An answer that was given counts, whatever is thrown after it.
+        ran.catch((error: unknown) => {
+          if (response.writableEnded && !UnrecordableAnswerError.is(error)) onHandlerError(error);
+        });
+        return Promise.race([answered, ran]);
+      },
+    };
+    let decided: Decided;
+    try {
+      decided = await route.decide(exchange);
+    } catch (error) {
+      // A client that hung up in the middle of its request is no news; anything else is the author's to mend.
+      if (!response.destroyed) onHandlerError(error);
+      decided = { kind: "answer", answer: { status: 500, headers: [], body: new Uint8Array() } };
+    }
+    if (decided.kind === "pass") await listener(request, response, route.unprotected());
+    else await sendDecided(decided, response, place);
+  };
+  return (request, response) => {
+    void handle(request, response);
+  };
+}
+
+/** What all that stand on `node:http` have in common. */
+export function nodeExchange<Incoming>(
+  request: IncomingMessage,
+  response: ServerResponse,
+  incoming: Incoming,
+): Pick<Exchange<Incoming>, "incoming" | "method" | "target" | "header" | "gone" | "again"> {
+  return {
+    incoming,
+    method: request.method ?? "",
+    target: request.url ?? "",
+    header(name) {
+      const value = request.headers[name];
+      return Array.isArray(value) ? value.join(", ") : value;
+    },
+    gone: goneSignal(response),
+    again: () => incoming,
+  };
+}
+
+export async function sendDecided(
+  decided: Exclude<Decided, { kind: "pass" }>,
+  response: ServerResponse,
+  place: NodeResponse | undefined,
+): Promise<void> {
+  const answer: Answer = decided.kind === "answer" ? decided.answer : await readResponse(decided.response, Infinity);
+  if (place === undefined) sendAnswer(response, answer);
+  else place.send(answer);
+}
