@@ -582,6 +582,30 @@ describe("Hono", () => {
     await isRefused(await onFetch(async (request) => app.fetch(request)), /stream of events/);
   });
 
+  it("records of a handler that outlives its request what it set itself, and gives outside what was given", async () => {
+    const app = new Hono();
+    const given: number[] = [];
+    const { promise, resolve } = Promise.withResolvers<void>();
+    app.use(async (c, next) => {
+      await next();
+      await sleep(20);
+      given.push(c.res.status);
+    });
+    app.post("/payouts", honoIdempotent({ ...options(), deadlineMs: 100 }), async (c) => {
+      await promise;
+      c.header("x-made", "1");
+      return c.json({ made: true }, 201);
+    });
+    const url = await onFetch(async (request) => app.fetch(request));
+    assert.equal((await send(url, { path: "/payouts" })).status, 503);
+    resolve();
+    let got = await send(url, { path: "/payouts" });
+    for (; got.status === 409; got = await send(url, { path: "/payouts" }));
+    assert.deepEqual([got.status, got.text, got.headers.get("x-made")], [201, '{"made":true}', "1"]);
+    for (const name of ["retry-after", "cache-control", "content-language"]) assert.equal(got.headers.get(name), null);
+    assert.equal(given[0], 503);
+  });
+
   it("gives middleware outside a response that it may change, for a replay too", async () => {
     const app = new Hono();
     app.use(async (c, next) => {

@@ -311,6 +311,12 @@ describe("the scope", () => {
       idempotencyScope,
     );
     assert.equal(new Set(scopes).size, 4);
+    for (const separator of [",", '","', "\0", ":"]) {
+      assert.notEqual(
+        idempotencyScope({ principal: `a${separator}b`, method: "c", route: "/" }),
+        idempotencyScope({ principal: "a", method: `b${separator}c`, route: "/" }),
+      );
+    }
     for (const scope of scopes) assert.match(scope, /^http\.[0-9a-f]{64}$/);
   });
 });
