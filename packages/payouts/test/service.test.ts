@@ -1,6 +1,7 @@
 /** The service over real sockets. */
 
 import assert from "node:assert/strict";
+import { DatabaseSync } from "node:sqlite";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { days, InvalidArgumentError } from "@firstwrite/core";
@@ -267,6 +268,24 @@ describe("POST /v1/payouts", () => {
     const answer = await pay(service, key);
     assert.equal(answer.status, 201, answer.text);
     assert.equal(answer.member("operation_id"), lost.member("operation_id"));
+    assert.equal(await balanceOf(service, "destination:acct_1"), 10_00n);
+  });
+
+  it("answers within the request's time while another process holds the ledger, and has paid nothing", async () => {
+    await using bank = await Bank.open();
+    const service = await bank.serve({ budgetMs: 300, waitMs: 0 });
+    const key = newKey();
+    const other = new DatabaseSync(bank.ledgerUrl.slice("sqlite:".length));
+    other.exec("BEGIN IMMEDIATE");
+    const startedAt = performance.now();
+    assertProblem(await pay(service, key), 503, "outcome_unknown", "same_key");
+    assert.ok(performance.now() - startedAt < 2_000);
+    // Longer than the ledger is waited for, so that nothing is under way any more.
+    await sleep(1_500);
+    other.exec("ROLLBACK");
+    other.close();
+    assert.equal(await balanceOf(service, "destination:acct_1"), 0n);
+    assert.equal((await pay(service, key)).status, 201);
     assert.equal(await balanceOf(service, "destination:acct_1"), 10_00n);
   });
 
