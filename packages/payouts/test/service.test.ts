@@ -330,7 +330,12 @@ describe("POST /v1/payouts", () => {
     await pay(before, newKey());
     await pay(before, newKey());
     const service = await bank.serve({ sweepEveryMs: 60_000 });
-    const { text } = await send(`${service.url}/metrics`);
+    let text = "";
+    for (let tries = 0; !text.includes("payouts_unresolved "); tries += 1) {
+      assert.ok(tries < 100, text);
+      await sleep(20);
+      text = (await send(`${service.url}/metrics`)).text;
+    }
     assert.match(text, /^payouts_unresolved 0$/m);
     assert.match(text, /^payouts_per_operation_bucket\{le="0"\} 0$/m);
     assert.match(text, /^payouts_per_operation_bucket\{le="1"\} 2$/m);
@@ -413,6 +418,7 @@ describe("startPayoutServer", () => {
     });
     const service = await bank.serve({ sweepEveryMs: 60_000 });
     assert.equal((await pay(service, newKey())).status, 201);
+    assert.ok(bank.log.some((line) => line.includes("not_swept")));
     assert.ok(!(await send(`${service.url}/metrics`)).text.includes("payouts_unresolved"));
   });
 });
