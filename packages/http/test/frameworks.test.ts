@@ -424,6 +424,16 @@ describe("Express", () => {
     assert.equal((await send(url, { path: "/payouts", key: '"k2"', body: String.raw`{"a":"\ud801"}` })).status, 422);
   });
 
+  it("measures a body that was parsed by the length that was declared", async () => {
+    const app = express();
+    app.post("/payouts", express.json(), expressIdempotent({ ...options(), bodyBytesMax: 10 }), (_request, response) => {
+      response.end("x");
+    });
+    const url = await onNode(app);
+    assert.equal((await send(url, { path: "/payouts" })).status, 413);
+    assert.equal((await send(url, { path: "/payouts", body: '{"a":1}' })).status, 200);
+  });
+
   it("counts the path that a router is mounted at", async () => {
     const app = express();
     const router = express.Router({ mergeParams: true });

@@ -5,6 +5,7 @@ import {
   idempotencyContract,
   idempotencyScope,
   idempotentHandler,
+  recordedResponse,
   UnrecordableAnswerError,
   type AnswerFacts,
   type Fate,
@@ -130,6 +131,17 @@ describe("the options of an idempotent route", () => {
     await handle(request());
     const again = await handle(request());
     assert.deepEqual([again.headers.get("x-hop"), again.headers.get("x-end")], [null, "2"]);
+  });
+
+  it("keep an answer in the shorter of two forms, so that the store takes what answerBytesMax allows", async () => {
+    for (const [body, text] of [
+      ["\u0000".repeat(5_000), "base64"],
+      ['{"plain":"text"}', "text"],
+    ] as const) {
+      const recorded = await recordedResponse(new Response(body));
+      assert.equal(recorded.encoding, text);
+      assert.ok(JSON.stringify(recorded).length < body.length * 1.4 + 200);
+    }
   });
 
   it("give an answer the fate that a policy of one's own says", async () => {
