@@ -39,7 +39,7 @@ async function handle(
     run(context) {
       tellContext(request, context);
       place = new NodeResponse(response, route.settings.answerBytesMax);
-      next();
+      place.run(next);
       return place.answered;
     },
   };

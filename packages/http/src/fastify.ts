@@ -47,7 +47,7 @@ async function handle(
         taken.refuse("a reply that is hijacked");
         return hijack();
       };
-      done();
+      taken.run(done);
       return taken.answered;
     },
   };

@@ -1,3 +1,4 @@
+import { AsyncLocalStorage } from "node:async_hooks";
 import { OutgoingMessage, type OutgoingHttpHeader, type ServerResponse } from "node:http";
 
 import {
@@ -10,10 +11,13 @@ import {
   type HandlerAnswer,
 } from "./answer.ts";
 
+/** What runs as the handler of which response. */
+const inside = new AsyncLocalStorage<NodeResponse>();
+
 /**
  * Takes the place of a `ServerResponse` while a handler runs: what the handler sets and writes is kept here, and nothing of it
- * leaves before {@link NodeResponse.send}. It stays in place after that, so that a handler that is still running (its client was
- * told so, or has gone) writes to nobody.
+ * leaves before {@link NodeResponse.send}. For a handler that is still running then (its request was told so), or that was refused, it
+ * stays in place, so that it writes to nobody; what wraps the response outside, such as compression, has the real one.
  */
 export class NodeResponse {
   readonly #response: ServerResponse;
@@ -21,7 +25,8 @@ export class NodeResponse {
   /** What the handler sees of the response's headers. */
   readonly #headers = new OutgoingMessage();
   readonly #inherited: ReadonlyMap<string, string>;
-  readonly #real = new Map<PropertyKey, PropertyDescriptor | undefined>();
+  /** What the response has itself under the names that are replaced. */
+  readonly #real = new Map<string, PropertyDescriptor | undefined>();
   readonly #answered = Promise.withResolvers<HandlerAnswer>();
   readonly #chunks: Buffer[] = [];
   #bytes = 0;
@@ -29,6 +34,7 @@ export class NodeResponse {
   #message = "";
   #headersSent = false;
   #ended = false;
+  #isAnswered = false;
   #restoreSocket: () => void = () => {};
 
   constructor(response: ServerResponse, bytesMax: number) {
@@ -62,18 +68,49 @@ export class NodeResponse {
     this.#answered.reject(new UnrecordableAnswerError(why));
   }
 
+  /** Runs what belongs to the handler. */
+  run<Result>(handler: () => Result): Result {
+    return inside.run(this, handler);
+  }
+
   /** Sends an answer to the client, whatever the handler does. */
   send(answer: Answer): void {
+    const response = this.#response;
     this.#restoreSocket();
-    // Node's own from here on: it lets the connection go to the next request by this.
-    define(this.#response, "detachSocket", this.#real.get("detachSocket"));
-    this.#real.delete("detachSocket");
-    const place = new Map(
-      Array.from(this.#real.keys(), (name) => [name, Object.getOwnPropertyDescriptor(this.#response, name)] as const),
+    const place = Array.from(
+      this.#real.keys(),
+      (name) => [name, Object.getOwnPropertyDescriptor(response, name) ?? {}] as const,
     );
-    for (const [name, descriptor] of this.#real) define(this.#response, name, descriptor);
-    sendAnswer(this.#response, answer);
-    for (const [name, descriptor] of place) define(this.#response, name, descriptor);
+    for (const [name, descriptor] of this.#real) define(response, name, descriptor);
+    if (this.#isAnswered) {
+      // What the handler took away of what others had set.
+      for (const name of this.#inherited.keys()) if (!this.#headers.hasHeader(name)) response.removeHeader(name);
+    } else {
+      for (const [name, descriptor] of place) this.#part(name, descriptor);
+      // Of a handler that writes on and has lost its context, which is not to end the process.
+      response.on("error", () => {});
+    }
+    sendAnswer(response, answer);
+  }
+
+  /** From here on `name` is another thing for the handler than for everybody else, the one who sends included. */
+  #part(name: string, place: PropertyDescriptor): void {
+    const response = this.#response;
+    const isInside = (): boolean => inside.getStore() === this;
+    Object.defineProperty(response, name, {
+      configurable: true,
+      enumerable: true,
+      get: () => {
+        const own = isInside() ? place : this.#real.get(name);
+        if (own === undefined) return Reflect.get(Object.getPrototypeOf(response), name, response);
+        return "value" in own ? own.value : own.get?.call(response);
+      },
+      set: (value: unknown) => {
+        if (!isInside()) this.#real.set(name, { value, configurable: true, enumerable: true, writable: true });
+        else if ("value" in place) place.value = value;
+        else place.set?.(value);
+      },
+    });
   }
 
   #takePlace(): void {
@@ -141,7 +178,7 @@ export class NodeResponse {
     this.#replace("headersSent", { get: () => this.#headersSent });
     this.#replace("writableEnded", { get: () => this.#ended });
     // Of Node's own making, and read by middleware that wraps responses, to know whether writeHead was called.
-    this.#replace("_header", { get: () => (this.#headersSent ? "" : null) });
+    this.#replace("_header", { get: () => (this.#headersSent ? "sent" : null) });
   }
 
   #replace(name: string, descriptor: PropertyDescriptor): void {
@@ -188,8 +225,14 @@ export class NodeResponse {
     if (refusal !== undefined) this.refuse(refusal);
   }
 
-  #write(chunk: unknown, rest: readonly unknown[]): boolean {
+  /** By the property, as Node does: middleware inside may have wrapped it, to set headers at the last moment. */
+  #sendHead(): void {
+    if (!this.#headersSent) this.run(() => this.#response.writeHead(this.#status));
     if (!this.#headersSent) this.#beginsBody();
+  }
+
+  #write(chunk: unknown, rest: readonly unknown[]): boolean {
+    this.#sendHead();
     this.#take(chunk, rest[0]);
     done(rest);
     return true;
@@ -197,11 +240,12 @@ export class NodeResponse {
 
   #end(given: readonly unknown[]): ServerResponse {
     const [chunk, encoding] = given;
-    if (!this.#headersSent) this.#beginsBody();
+    this.#sendHead();
     if (chunk !== undefined && chunk !== null && typeof chunk !== "function") this.#take(chunk, encoding);
     done(given);
     if (this.#ended) return this.#response;
     this.#ended = true;
+    this.#isAnswered = true;
     const headers = pairsOf(this.#headers);
     const values = Array.from(valuesOf(headers));
     this.#answered.resolve({

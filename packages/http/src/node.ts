@@ -38,10 +38,10 @@ export function idempotentListener(
         tellContext(request, context);
         place = new NodeResponse(response, answerBytesMax);
         const { answered } = place;
-        const ran = (async (): Promise<HandlerAnswer> => {
+        const ran = place.run(async (): Promise<HandlerAnswer> => {
           await listener(request, response, context);
           return answered;
-        })();
+        });
         // An answer that was given counts, whatever is thrown after it.
         ran.catch((error: unknown) => {
           if (response.writableEnded && !UnrecordableAnswerError.is(error)) onHandlerError(error);

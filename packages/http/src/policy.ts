@@ -25,13 +25,13 @@ export type RecordPolicy = "stripe" | "success" | ((answer: AnswerFacts) => Fate
 /** Of both presets: who asks and how is refused before anything is done (failed validation, authentication, rates). */
 const RELEASED: readonly number[] = [400, 401, 403, 413, 415, 422, 429];
 
-const presets: Readonly<Record<"stripe" | "success", (status: number, thrown: boolean) => Fate>> = {
+const presets: Readonly<Record<"stripe" | "success", (status: number) => Fate>> = {
   // Whatever came of it once it began, 500s included.
   stripe: (status) => (RELEASED.includes(status) ? "release" : "record"),
-  success(status, thrown) {
+  success(status) {
     if (status >= 200 && status <= 299) return "record";
     // A client's error says that nothing was done; anything else leaves it open.
-    return status >= 400 && status <= 499 && !thrown ? "release" : "recover";
+    return status >= 400 && status <= 499 ? "release" : "recover";
   },
 };
 
@@ -46,7 +46,7 @@ export function checkPolicy(policy: RecordPolicy): RecordPolicy {
 
 /** A policy that fails, or says something else, is none: nobody knows. */
 export function fateOf(policy: RecordPolicy, { status, headers, body, thrown }: HandlerAnswer): Fate {
-  if (typeof policy !== "function") return presets[policy](status, thrown !== undefined);
+  if (typeof policy !== "function") return presets[policy](status);
   try {
     const fate = policy({
       status,

@@ -71,7 +71,7 @@ export function recordOf(
   );
   const kept = headers.filter(([name]) => {
     const lower = name.toLowerCase();
-    return isReplayed(lower) && !NEVER.has(lower) && !hop.has(lower) && !inherited.has(lower);
+    return isReplayed(lower) && !hop.has(lower) && !inherited.has(lower);
   });
   return { status, headers: kept, ...encode(Buffer.from(body.buffer, body.byteOffset, body.byteLength)) };
 }

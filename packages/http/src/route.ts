@@ -284,7 +284,7 @@ export class IdempotentRoute<Incoming> {
   /** The operation's answer. Whoever's handler made it gets it with the headers that nobody else gets. */
   #deliver({ own }: Call<Incoming>, recorded: RecordedResponse, operationId: string, replayed: boolean): Answer {
     const isOwn = own !== undefined && isSameResponse(own.recorded, recorded);
-    return withHeaders(isOwn ? own.answer : answerOf(recorded), operationId, replayed && !isOwn);
+    return withHeaders(isOwn ? own.answer : answerOf(recorded), operationId, replayed);
   }
 
   async #answerOfError(call: Call<Incoming>, error: unknown): Promise<Answer> {
@@ -313,6 +313,7 @@ export class IdempotentRoute<Incoming> {
     if (UnsupportedRecordError.is(error)) return this.#problem("store-unavailable", { retryAfterMs: RETRY_AFTER_MS });
     if (StoreError.is(error)) {
       this.#tell(error);
+      // The engine's word for "nothing was started"; should it ever say so after that, nothing is run again.
       if (call.began) return this.#problem("outcome-unknown", { retryAfterMs: RETRY_AFTER_MS });
       if (error.code === "UNAVAILABLE" && storeAway === "run_unprotected") return this.#bare(call);
       if (error.code === "CORRUPT") return this.#problem("record-unusable", {});

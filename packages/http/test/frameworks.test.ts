@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import type { RequestListener } from "node:http";
+import { connect } from "node:net";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 
@@ -13,6 +14,7 @@ import { idempotent as fastifyIdempotent } from "@firstwrite/http/fastify";
 import { idempotent as honoIdempotent } from "@firstwrite/http/hono";
 import { idempotentListener } from "@firstwrite/http/node";
 import { MemoryStore } from "@firstwrite/memory";
+import compression from "compression";
 import express, { type ErrorRequestHandler } from "express";
 import fastify from "fastify";
 import { Hono } from "hono";
@@ -238,8 +240,11 @@ describe("node:http", () => {
           .setHeaders(new Map([["x-b", "3"]]));
         response.removeHeader("X-Before");
         seen.push(response.hasHeader("x-before"), response.getHeaderNames());
+        response.writeHead(202);
+        response.statusCode = 500;
         response.end("x");
         seen.push(response.headersSent, response.writableEnded);
+        response.statusCode = 500;
         assert.throws(() => response.setHeader("X-C", "1"), { code: "ERR_HTTP_HEADERS_SENT" });
         response.end("twice");
       })(request, response);
@@ -434,6 +439,166 @@ describe("Express", () => {
   });
 });
 
+describe("what wraps a response of node:http", () => {
+  const text = "compress me ".repeat(500);
+  const encoded = { path: "/payouts", headers: { "accept-encoding": "gzip" } };
+
+  it("outside, as compression does, is applied to each answer, and not recorded", async () => {
+    const app = express();
+    app.use(compression({ threshold: 0 }));
+    app.post("/payouts", expressIdempotent(options()), (_request, response) => void response.type("text").send(text));
+    const url = await onNode(app);
+    const plain = { path: "/payouts", headers: { "accept-encoding": "identity" } };
+    for (const sending of [encoded, encoded, plain, encoded]) {
+      const got = await send(url, sending);
+      assert.equal(got.text, text);
+      assert.equal(got.headers.get("content-encoding"), sending === plain ? null : "gzip");
+    }
+    const refused = await send(url, { ...encoded, body: "{}" });
+    assert.deepEqual([refused.status, problemOf(refused)["status"]], [422, 422]);
+  });
+
+  it("outside is applied to what is sent while the handler is still running, and not to what it does then", async () => {
+    const app = express();
+    const { promise, resolve } = Promise.withResolvers<void>();
+    app.use(compression({ threshold: 0 }));
+    app.post("/payouts", expressIdempotent({ ...options(), deadlineMs: 100 }), async (_request, response) => {
+      await promise;
+      response.status(201).set("x-made", "1").send(text);
+    });
+    const url = await onNode(app);
+    const late = await send(url, encoded);
+    assert.deepEqual([late.status, problemOf(late)["status"]], [503, 503]);
+    resolve();
+    let got = await send(url, encoded);
+    for (; got.status === 409; got = await send(url, encoded));
+    assert.deepEqual([got.status, got.text, got.headers.get("x-made")], [201, text, "1"]);
+    assert.equal(got.headers.get("retry-after"), null);
+  });
+
+  it("outside is applied to a refusal of what goes on to write", async () => {
+    const app = express();
+    let writes = 0;
+    app.use(compression({ threshold: 0 }));
+    app.post("/payouts", expressIdempotent(options()), (_request, response) => {
+      response.set(sse);
+      const timer = setInterval(() => {
+        response.write("data: 1\n\n");
+        writes += 1;
+        if (writes === 20) clearInterval(timer);
+      }, 5);
+    });
+    const url = await onNode(app);
+    const got = await send(url, encoded);
+    assert.equal(problemOf(got)["type"], "urn:firstwrite:problem:answer-not-recordable");
+    await until(() => writes === 20);
+    assert.equal((await send(url, { ...encoded, key: "bad" })).status, 400);
+  });
+
+  it("inside is a part of the handler: what it sets at the last moment is recorded", async () => {
+    const app = express();
+    app.post(
+      "/payouts",
+      expressIdempotent(options()),
+      (_request, response, next) => {
+        const writeHead = response.writeHead.bind(response);
+        response.writeHead = (status: number) => {
+          response.setHeader("x-last", "moment");
+          return writeHead(status);
+        };
+        next();
+      },
+      compression({ threshold: 0 }),
+      (_request, response) => void response.type("text").send(text),
+    );
+    const url = await onNode(app);
+    const [first, again] = await isReplayed(url, encoded);
+    assert.deepEqual([first.text, again.text], [text, text]);
+    for (const got of [first, again]) {
+      assert.deepEqual([got.headers.get("x-last"), got.headers.get("content-encoding")], ["moment", "gzip"]);
+    }
+  });
+
+  it("inside is called where the handler itself sends no head", async () => {
+    const url = await onNode(
+      idempotentListener(options(), (_request, response) => {
+        const writeHead = response.writeHead.bind(response);
+        response.writeHead = (status: number) => {
+          response.setHeader("x-last", "moment");
+          return writeHead(status);
+        };
+        response.end("x");
+      }),
+    );
+    for (const got of await isReplayed(url)) assert.equal(got.headers.get("x-last"), "moment");
+  });
+
+  it("does not end the process when a refused handler writes on from elsewhere", async () => {
+    const elsewhere: (() => void)[] = [];
+    let calls = 0;
+    // Begun before the request, and so no part of what its handler does.
+    const timer = setInterval(() => {
+      for (const call of elsewhere) call();
+      if (elsewhere.length > 0) calls += 1;
+    }, 5);
+    try {
+      const url = await onNode(
+        idempotentListener(options(), (_request, response) => {
+          response.flushHeaders();
+          elsewhere.push(() => void response.write("more"));
+        }),
+      );
+      assert.equal((await send(url, { path: "/payouts" })).status, 500);
+      await until(() => calls > 5);
+      assert.equal((await send(url, { path: "/payouts", key: "bad" })).status, 400);
+    } finally {
+      clearInterval(timer);
+    }
+  });
+
+  it("takes away what the handler takes away, and sets cookies for the first answer alone", async () => {
+    const app = express();
+    app.post("/payouts", expressIdempotent(options()), (_request, response) => {
+      response.removeHeader("X-Powered-By");
+      response.cookie("sid", "1").status(201).json({ made: true });
+    });
+    const url = await onNode(app);
+    const [first, again] = await isReplayed(url);
+    assert.equal(first.headers.get("x-powered-by"), null);
+    assert.deepEqual([first.headers.getSetCookie(), again.headers.getSetCookie()], [["sid=1; Path=/"], []]);
+  });
+
+  it("has the files that Express sends", async () => {
+    const app = express();
+    const file = new URL("../package.json", import.meta.url).pathname;
+    app.post("/payouts", expressIdempotent(options()), (_request, response) => response.sendFile(file));
+    const [first] = await isReplayed(await onNode(app));
+    assert.match(first.text, /"@firstwrite\/http"/);
+    assert.match(first.headers.get("content-type") ?? "", /json/);
+  });
+
+  it("is one of several on a connection: each request of a pipeline gets its own answer, in order", async () => {
+    const app = express();
+    app.post("/payouts", expressIdempotent(options()), async (request, response) => {
+      await sleep(request.headers["x-slow"] === undefined ? 0 : 60);
+      response.send(`for ${request.get("idempotency-key") ?? ""}`);
+    });
+    const { port } = new URL(await onNode(app));
+    const socket = connect(Number(port), "127.0.0.1");
+    const request = (key: string, more = ""): string =>
+      `POST /payouts HTTP/1.1\r\nHost: x\r\nIdempotency-Key: "${key}"\r\nContent-Length: 0\r\n${more}\r\n`;
+    let got = "";
+    socket.on("data", (bytes) => (got += bytes.toString()));
+    socket.write(request("a", "X-Slow: 1\r\n") + request("b") + request("a") + request("c", "Connection: close\r\n"));
+    await new Promise<void>((resolve) => socket.once("close", () => resolve()));
+    const answers = [...got.matchAll(/HTTP\/1\.1 (\d+)|for "(\w)"|"title":"A request is outstanding/gm)];
+    assert.deepEqual(
+      answers.map(([, status, key]) => status ?? key ?? "outstanding"),
+      ["200", "a", "200", "b", "409", "outstanding", "200", "c"],
+    );
+  });
+});
+
 describe("Fastify", () => {
   it("takes the hook on a route with types of its own", async () => {
     const app = fastify();
@@ -580,6 +745,30 @@ describe("Hono", () => {
       }),
     );
     await isRefused(await onFetch(async (request) => app.fetch(request)), /stream of events/);
+  });
+
+  it("records of a handler that outlives its request what it set itself, and gives outside what was given", async () => {
+    const app = new Hono();
+    const given: number[] = [];
+    const { promise, resolve } = Promise.withResolvers<void>();
+    app.use(async (c, next) => {
+      await next();
+      await sleep(20);
+      given.push(c.res.status);
+    });
+    app.post("/payouts", honoIdempotent({ ...options(), deadlineMs: 100 }), async (c) => {
+      await promise;
+      c.header("x-made", "1");
+      return c.json({ made: true }, 201);
+    });
+    const url = await onFetch(async (request) => app.fetch(request));
+    assert.equal((await send(url, { path: "/payouts" })).status, 503);
+    resolve();
+    let got = await send(url, { path: "/payouts" });
+    for (; got.status === 409; got = await send(url, { path: "/payouts" }));
+    assert.deepEqual([got.status, got.text, got.headers.get("x-made")], [201, '{"made":true}', "1"]);
+    for (const name of ["retry-after", "cache-control", "content-language"]) assert.equal(got.headers.get(name), null);
+    assert.equal(given[0], 503);
   });
 
   it("gives middleware outside a response that it may change, for a replay too", async () => {

@@ -12,6 +12,8 @@ import {
 } from "@firstwrite/http";
 import { MemoryStore, VirtualClock } from "@firstwrite/memory";
 
+import { until } from "./setup.ts";
+
 const good = (): IdempotentOptions<Request> => ({
   idempotency: new Idempotency({ store: new MemoryStore() }),
   route: "/payouts",
@@ -250,6 +252,36 @@ describe("the options of an idempotent route", () => {
   });
 });
 
+describe("a client that hangs up", () => {
+  it("ends its waiting at once, for a run of this process and for one of another", async () => {
+    const store = new MemoryStore();
+    const { promise, resolve } = Promise.withResolvers<void>();
+    let runs = 0;
+    const handler = async (): Promise<Response> => {
+      runs += 1;
+      await promise;
+      return new Response("done");
+    };
+    const service = (): ((request: Request) => Promise<Response>) =>
+      idempotentHandler({ ...good(), idempotency: new Idempotency({ store }), waitMs: 60_000 }, handler);
+    const [one, two] = [service(), service()];
+    const first = one(request());
+    await until(() => runs === 1);
+    const begun = performance.now();
+    for (const serve of [one, two]) {
+      const gone = new AbortController();
+      const waiting = serve(new Request(request(), { signal: gone.signal }));
+      setTimeout(() => gone.abort(), 30);
+      assert.equal((await waiting).status, 409);
+      assert.equal((await serve(new Request(request(), { signal: AbortSignal.abort() }))).status, 409);
+    }
+    assert.ok(performance.now() - begun < 5_000);
+    resolve();
+    assert.equal(await (await first).text(), "done");
+    assert.equal(runs, 1);
+  });
+});
+
 describe("what a handler is told", () => {
   it("is its operation, how much time is left, and whether it is protected", async () => {
     const clock = new VirtualClock();
@@ -311,6 +343,12 @@ describe("the scope", () => {
       idempotencyScope,
     );
     assert.equal(new Set(scopes).size, 4);
+    for (const separator of [",", '","', "\0", ":"]) {
+      assert.notEqual(
+        idempotencyScope({ principal: `a${separator}b`, method: "c", route: "/" }),
+        idempotencyScope({ principal: "a", method: `b${separator}c`, route: "/" }),
+      );
+    }
     for (const scope of scopes) assert.match(scope, /^http\.[0-9a-f]{64}$/);
   });
 });

@@ -804,6 +804,88 @@ export const peers: readonly Case[] = [
       assert.ok(bench.runs >= 2);
     },
   },
+  {
+    id: "P37",
+    title: "a process that lost its operation to another says 409 as long as its own handler hangs",
+    async run(make) {
+      const bench = make({ virtual: true });
+      const cut = new CutStore(bench.store);
+      const idempotency = new Idempotency({ store: cut, ...(bench.clock && { runtime: bench.clock }) });
+      const stuck = await bench.serve(
+        () => {
+          cut.isCut = true;
+          return new Promise(() => {});
+        },
+        { idempotency },
+      );
+      const gone = new AbortController();
+      const first = stuck({ signal: gone.signal });
+      await until(() => bench.runs === 1);
+      gone.abort();
+      await assert.rejects(first);
+      await bench.clock?.advance(60_001);
+      const other = await bench.serve();
+      const done = await other();
+      assert.equal(done.status, 201);
+      cut.isCut = false;
+      assert.equal((await passing(bench, 500, stuck())).text, done.text);
+      assert.equal(bench.runs, 2);
+    },
+  },
+  {
+    id: "P38",
+    title: "a success that could not be recorded is shared as a replay of one that was",
+    async run(make) {
+      const bench = make();
+      const { promise, resolve } = Promise.withResolvers<void>();
+      const send = await bench.serve(
+        async (request, context) => {
+          await promise;
+          return bench.payout(request, context);
+        },
+        { waitMs: 5_000, deadlineMs: 400 },
+      );
+      bench.store.inject("away", { on: "replace", times: Infinity });
+      const first = send();
+      await until(() => bench.runs === 1);
+      const second = send();
+      await sleep(50);
+      resolve();
+      for (const got of await Promise.all([first, second])) {
+        assert.deepEqual([got.status, got.headers.get("idempotent-replayed")], [201, null]);
+      }
+      assert.equal(bench.runs, 1);
+    },
+  },
+  {
+    id: "P39",
+    title: "a client that sends more than its request has the effect done and not recorded",
+    async run(make) {
+      const bench = make();
+      const { promise, resolve } = Promise.withResolvers<void>();
+      const send = await bench.serve(
+        async (request, context) => {
+          await promise;
+          return bench.payout(request, context);
+        },
+        { recovery: "hold", recoverAfterMs: 0 },
+      );
+      const { port } = new URL(bench.url);
+      const socket = connect(Number(port), "127.0.0.1");
+      socket.on("error", () => {});
+      socket.write(
+        'POST /accounts/7/payouts HTTP/1.1\r\nHost: x\r\nIdempotency-Key: "k1"\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}',
+      );
+      await until(() => bench.runs === 1);
+      socket.write("what is this\r\n\r\n");
+      await sleep(50);
+      resolve();
+      await sleep(50);
+      const got = await send({ body: "{}" });
+      assert.deepEqual([got.status, got.headers.get("idempotent-replayed"), bench.runs], [201, "true", 1]);
+      socket.destroy();
+    },
+  },
 ];
 
 /** What a process is to its store when it has died: nothing that it sends arrives, and nothing is answered. */
