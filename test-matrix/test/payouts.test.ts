@@ -7,6 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 
 import { LedgerUnavailableError, openLedger } from "@firstwrite/payouts";
+import { PostgresLedger } from "@firstwrite/payouts/postgres";
 import { ledgerSuite, type LedgerPlace } from "@firstwrite/payouts/ledger-suite";
 import { Client } from "pg";
 
@@ -73,6 +74,31 @@ describe("matrix", () => {
         await other.end();
         assert.equal(await ledger.shutOut("op", 1, { remainingMs: 5_000 }), undefined, "and then goes on");
         await ledger.close();
+      });
+
+      it("gives up in time when every connection is taken, and gives back what comes late", async () => {
+        const url = await makeDatabase();
+        const ledger = await PostgresLedger.open({ url, connectionsMax: 1 });
+        const other = new Client({ connectionString: url });
+        await other.connect();
+        await other.query("BEGIN");
+        await other.query("LOCK TABLE payout_fences");
+        const holding = ledger.shutOut("op", 1, { remainingMs: 2_000 });
+        const startedAt = performance.now();
+        await assert.rejects(ledger.findByOperation("op", { remainingMs: 200 }), /was free in time/);
+        assert.ok(performance.now() - startedAt < 1_500, "within the time it had");
+        await other.query("COMMIT");
+        await other.end();
+        assert.equal(await holding, undefined);
+        assert.equal(await ledger.findByOperation("op", { remainingMs: 2_000 }), undefined, "and then goes on");
+        await ledger.close();
+      });
+
+      it("tells of a server that is not there, without its password", async () => {
+        await assert.rejects(
+          openLedger("postgres://firstwrite:secret@127.0.0.1:1/none"),
+          (error) => LedgerUnavailableError.is(error) && !/secret/.test(String(error.stack)),
+        );
       });
 
       it("says nothing of a row in the error for one that the server refuses", async () => {

@@ -1,17 +1,24 @@
 /** The service as HTTP: who asks, for how long, and what is logged of it. */
 
-import type { Idempotency } from "@firstwrite/core";
+import { StoreError, type Idempotency } from "@firstwrite/core";
 import { Hono, type Context } from "hono";
 import type { Logger } from "pino";
 
 import { idempotencyContract } from "./contract.ts";
 import type { CreatePayout, Deployment } from "./create-payout.ts";
-import { LedgerUnavailableError, type AtPoint, type Payout, type PayoutLedger } from "./ledger/payout-ledger.ts";
+import {
+  LedgerUnavailableError,
+  payoutIdOf,
+  type AtPoint,
+  type Payout,
+  type PayoutLedger,
+} from "./ledger/payout-ledger.ts";
 import type { Merchant, Merchants } from "./merchants.ts";
 import type { Metrics } from "./metrics.ts";
 import { openApiDocument } from "./openapi.ts";
 import { pay, type Till } from "./pay.ts";
 import { viewOf } from "./payout-answer.ts";
+import { KEY_LENGTH_MAX, stringItem } from "./payout-key.ts";
 import { problemAnswer, type Answer } from "./problem.ts";
 import { noTimes, spent, type RequestTimes } from "./request-times.ts";
 
@@ -66,11 +73,14 @@ export function payoutApp(options: PayoutAppOptions): Hono {
   merchantRoute("GET", `${PAYOUTS}/:id`, (merchant, { context, remainingMs }) =>
     show(merchant, () => ledger.findByPayoutId(context.req.param("id") ?? "", { remainingMs: remainingMs() })),
   );
-  merchantRoute("GET", "/v1/operations/:operation_id", (merchant, { context, remainingMs }) =>
-    show(merchant, () =>
-      ledger.findByOperation(context.req.param("operation_id") ?? "", { remainingMs: remainingMs() }),
-    ),
-  );
+  merchantRoute("GET", "/v1/operations/:operation_id", async (merchant, { context, remainingMs }) => {
+    const operationId = context.req.param("operation_id") ?? "";
+    const key = stringItem(context.req.header("idempotency-key") ?? "");
+    // First the record: an operation that is decided in between is then in the ledger.
+    const unresolved =
+      key === undefined ? undefined : await showUnresolved(options, merchant, key, operationId, remainingMs);
+    return unresolved ?? show(merchant, () => ledger.findByOperation(operationId, { remainingMs: remainingMs() }));
+  });
   route("GET", "/healthz", ({ remainingMs }) => health(options, remainingMs()));
   route("GET", "/metrics", async () => text("text/plain; version=0.0.4; charset=utf-8", metrics.text()));
   const contract = JSON.stringify(idempotencyContract(createPayout, deployment, waitMs));
@@ -100,9 +110,7 @@ async function serve(
     answered = await answer({ context, remainingMs });
   } catch (error) {
     fault = { error: describe(error) };
-    answered = LedgerUnavailableError.is(error)
-      ? problemAnswer("ledger_unavailable", { detail: "Ask again after Retry-After.", retryAfterMs: 1_000 })
-      : problemAnswer("internal", { detail: "Nothing is known of what happened: ask again, with the same key." });
+    answered = failed(error);
   }
   const { status, headers, body, operationId = null, problem } = answered;
   const { method } = context.req;
@@ -118,6 +126,13 @@ async function serve(
     ...fault,
   });
   return new Response(body, { status, headers: { ...headers, "cache-control": "no-store" } });
+}
+
+function failed(error: unknown): Answer {
+  const detail = "Ask again after Retry-After.";
+  if (LedgerUnavailableError.is(error)) return problemAnswer("ledger_unavailable", { detail, retryAfterMs: 1_000 });
+  if (StoreError.is(error)) return problemAnswer("store_unavailable", { detail, retryAfterMs: 1_000 });
+  return problemAnswer("internal", { detail: "Nothing is known of what happened: ask again, with the same key." });
 }
 
 async function timedPay(
@@ -160,6 +175,29 @@ async function show(merchant: Merchant, find: () => Promise<Payout | undefined>)
   const { operationId } = payout;
   const headers = { "content-type": "application/json", "operation-id": operationId };
   return { status: 200, headers, body: JSON.stringify(viewOf(payout)), operationId };
+}
+
+/** By the key, because records stand under keys. `undefined`: nothing is going on with that key under that operation. */
+async function showUnresolved(
+  { idempotency }: PayoutAppOptions,
+  merchant: Merchant,
+  key: string,
+  operationId: string,
+  remainingMs: () => number,
+): Promise<Answer | undefined> {
+  if (key === "" || key.length > KEY_LENGTH_MAX) return undefined;
+  const deadlineMs = Math.max(1, remainingMs());
+  const record = await idempotency.inspect({ scope: merchant.id, key }, { deadlineMs });
+  if (record?.operationId !== operationId || (record.status !== "creating" && record.status !== "held"))
+    return undefined;
+  const state = record.status === "held" ? "held" : "in_progress";
+  const body = JSON.stringify({ operation_id: operationId, payout_id: payoutIdOf(operationId), state });
+  return {
+    status: 200,
+    headers: { "content-type": "application/json", "operation-id": operationId },
+    body,
+    operationId,
+  };
 }
 
 async function health({ idempotency, ledger }: PayoutAppOptions, remainingMs: number): Promise<Answer> {

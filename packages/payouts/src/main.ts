@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 
 import { days, IdempotencyError, StoreError } from "@firstwrite/core";
 import { openStore } from "@firstwrite/stores";
-import { Command, InvalidArgumentError as InvalidOption } from "commander";
+import { Command, InvalidArgumentError as InvalidOption, Option } from "commander";
 
 import type { Deployment } from "./create-payout.ts";
 import { demo } from "./demo.ts";
@@ -41,8 +41,6 @@ const program = new Command("payouts")
   .addHelpText(
     "after",
     `
-Each option can be given in the environment, too: --ledger as PAYOUTS_LEDGER, --client-retry-days as PAYOUTS_CLIENT_RETRY_DAYS.
-
 Exit codes:
   0  done, or ended as asked
   1  the store or the ledger failed; reconcile may be run again
@@ -51,35 +49,25 @@ Exit codes:
 
 withPlaces(program.command("serve"))
   .description("serve POST /v1/payouts and what belongs to it; GET /openapi.json says all")
-  .requiredOption(
-    "--merchants <file>",
-    'JSON: [{ "id": "acme", "apiKeySha256": "…", "signingSecret": "…" }]',
-    env("merchants"),
+  .addOption(
+    option(
+      "--merchants <file>",
+      'JSON: [{ "id": "acme", "apiKeySha256": "…", "signingSecret": "…" }]',
+    ).makeOptionMandatory(),
   )
-  .option("--port <n>", "0 takes a free one", count, count(env("port") ?? "8080"))
-  .option("--host <address>", "where to listen", env("host") ?? "127.0.0.1")
-  .option("--budget-ms <n>", "all the time of one request", count, count(env("budget-ms") ?? "10000"))
-  .option("--wait-ms <n>", "the most a request waits for another of its key", count, count(env("wait-ms") ?? "2000"))
-  .option(
-    "--sweep-every-ms <n>",
-    "how often /metrics counts the unresolved",
-    count,
-    count(env("sweep-every-ms") ?? "60000"),
+  .addOption(option("--port <n>", "0 takes a free one").argParser(count).default(8080))
+  .addOption(option("--host <address>", "where to listen").default("127.0.0.1"))
+  .addOption(option("--budget-ms <n>", "all the time of one request").argParser(count).default(10_000))
+  .addOption(option("--wait-ms <n>", "the most a request waits for another of its key").argParser(count).default(2_000))
+  .addOption(
+    option("--sweep-every-ms <n>", "how often /metrics counts the unresolved").argParser(count).default(60_000),
   )
-  .option("--lease-ms <n>", "how long a silent process is taken to be alive", count, count(env("lease-ms") ?? "5000"))
-  .option("--client-retry-days <n>", "how long clients retry", number, number(env("client-retry-days") ?? "7"))
-  .option(
-    "--broker-delay-days <n>",
-    "how long a queue may hold a request",
-    number,
-    number(env("broker-delay-days") ?? "1"),
-  )
-  .option("--audit-days <n>", "how long a record must be found", number, number(env("audit-days") ?? "90"))
-  .option(
-    "--ttl-days <n>",
-    "how long a record is kept (default: as long as these ask for)",
-    number,
-    optionalNumber(env("ttl-days")),
+  .addOption(option("--lease-ms <n>", "how long a silent process is taken to be alive").argParser(count).default(5_000))
+  .addOption(option("--client-retry-days <n>", "how long clients retry").argParser(number).default(7))
+  .addOption(option("--broker-delay-days <n>", "how long a queue may hold a request").argParser(number).default(1))
+  .addOption(option("--audit-days <n>", "how long a record must be found").argParser(number).default(90))
+  .addOption(
+    option("--ttl-days <n>", "how long a record is kept (default: as long as these ask for)").argParser(number),
   )
   .action((options: ServeArguments) => end(runServer(options)));
 
@@ -100,12 +88,19 @@ await program.parseAsync();
 
 function withPlaces(command: Command): Command {
   return command
-    .requiredOption(
-      "--store <url>",
-      "where the idempotency records are: sqlite:PATH, s3://…, gs://…, azblob://…",
-      env("store"),
+    .addOption(
+      option(
+        "--store <url>",
+        "where the idempotency records are: sqlite:PATH, s3://…, gs://…, azblob://…",
+      ).makeOptionMandatory(),
     )
-    .requiredOption("--ledger <url>", "sqlite:PATH or postgres://…", env("ledger"));
+    .addOption(option("--ledger <url>", "sqlite:PATH or postgres://…").makeOptionMandatory());
+}
+
+/** One that can be given in the environment, too: `--client-retry-days` as `PAYOUTS_CLIENT_RETRY_DAYS`. */
+function option(flags: string, description: string): Option {
+  const made = new Option(flags, description);
+  return made.env(`PAYOUTS_${made.name().replaceAll("-", "_").toUpperCase()}`);
 }
 
 async function runServer(options: ServeArguments): Promise<void> {
@@ -191,19 +186,11 @@ function isUsage(error: unknown): boolean {
   return error instanceof Error && "code" in error && (error.code === "ENOENT" || error.code === "EADDRINUSE");
 }
 
-function env(option: string): string | undefined {
-  return process.env[`PAYOUTS_${option.replaceAll("-", "_").toUpperCase()}`] || undefined;
-}
-
 function number(text: string): number {
   const value = Number(text);
   if (text.trim() === "" || !Number.isFinite(value) || value < 0)
     throw new InvalidOption("it must be a number, 0 or more.");
   return value;
-}
-
-function optionalNumber(text: string | undefined): number | undefined {
-  return text === undefined ? undefined : number(text);
 }
 
 function count(text: string): number {

@@ -59,10 +59,18 @@ export function openApiDocument(): Json {
         },
       },
       "/v1/payouts/{id}": {
-        get: lookUp("getPayout", "A payout, paid or declined.", "id"),
+        get: lookUp("getPayout", "A payout, paid or declined.", "id", "Payout", []),
       },
       "/v1/operations/{operation_id}": {
-        get: lookUp("getOperation", "The payout that an operation came to.", "operation_id"),
+        get: lookUp("getOperation", "The payout that an operation came to.", "operation_id", "Operation", [
+          {
+            name: "Idempotency-Key",
+            in: "header",
+            required: false,
+            description: "The operation's key: with it, one that is going on is told, too.",
+            schema: { type: "string" },
+          },
+        ]),
       },
       "/healthz": {
         get: {
@@ -123,13 +131,13 @@ function refusals(names: readonly ProblemName[]): Readonly<Record<string, Json>>
   );
 }
 
-function lookUp(operationId: string, summary: string, parameter: string): Json {
+function lookUp(operationId: string, summary: string, parameter: string, schema: string, more: readonly Json[]): Json {
   return {
     operationId,
     summary,
-    parameters: [{ name: parameter, in: "path", required: true, schema: { type: "string" } }],
+    parameters: [{ name: parameter, in: "path", required: true, schema: { type: "string" } }, ...more],
     responses: {
-      200: answer("It is in the ledger.", "application/json", "Payout", operationIdHeader),
+      200: answer("It is there.", "application/json", schema, operationIdHeader),
       ...refusals(["unauthenticated", "not_found", "ledger_unavailable"]),
     },
   };
@@ -179,6 +187,17 @@ const schemas: Json = {
       destination: text,
       created_at: { type: "string", format: "date-time" },
     },
+  },
+  Operation: {
+    anyOf: [
+      ref("Payout"),
+      {
+        type: "object",
+        required: ["operation_id", "payout_id", "state"],
+        additionalProperties: false,
+        properties: { operation_id: text, payout_id: text, state: { enum: ["in_progress", "held"] } },
+      },
+    ],
   },
   Decline: {
     type: "object",

@@ -81,10 +81,9 @@ async function payOnce(till: Till, call: PayCall, { key, issuedAt }: PayoutKey, 
   return answer;
 }
 
-function answered({ metrics }: Till, { value, operationId, replayed, recorded }: Executed<PayoutAnswer>): Answer {
+/** One that is not recorded is as good as the ledger, which the next retry asks. */
+function answered({ metrics }: Till, { value, operationId, replayed }: Executed<PayoutAnswer>): Answer {
   if (replayed) metrics.duplicateSuppressed();
-  // As good as the ledger, which a retry asks.
-  if (!recorded) metrics.notRecorded();
   if (!isPayoutAnswer(value)) return unusable(operationId);
   const { status, contentType, body } = value;
   return {

@@ -21,7 +21,7 @@ export type ParsedPayoutKey =
 /** Signed by the merchant: `t=1764547200,v1=5f…`, an HMAC-SHA256 of `1764547200.KEY` in hexadecimal. */
 export const KEY_TIME_HEADER = "idempotency-key-time";
 
-const KEY_LENGTH_MAX = 255;
+export const KEY_LENGTH_MAX = 255;
 const DAY_MS = 86_400_000;
 
 /** @param timeField {@link KEY_TIME_HEADER}'s value. A key that is a UUID of version 7 needs none. */
@@ -60,8 +60,8 @@ function invalid(why: string): ParsedPayoutKey {
   return { kind: "invalid", why };
 }
 
-/** The String that is the whole value: no list, no parameters. */
-function stringItem(value: string): string | undefined {
+/** The key in the header's value, whatever its age: the String that is all of it, no list, no parameters. */
+export function stringItem(value: string): string | undefined {
   try {
     const [item, parameters] = parseItem(value);
     return typeof item === "string" && parameters.size === 0 ? item : undefined;

@@ -2,6 +2,7 @@
 
 import { once } from "node:events";
 import type { AddressInfo } from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
 
 import { Idempotency, InvalidArgumentError, onEvent, type ConditionalStore } from "@firstwrite/core";
 import { serve, type ServerType } from "@hono/node-server";
@@ -73,9 +74,7 @@ export async function startPayoutServer(options: PayoutServerOptions): Promise<P
   const closing: (() => void | Promise<void>)[] = [
     () => ledger.close(),
     () => times.stop(),
-    onEvent("firstwrite:taken-over", () => {
-      if (times.isWithin()) metrics.takenOver();
-    }),
+    ...listen(times, metrics, logger),
   ];
   const end = async (): Promise<void> => {
     for (const close of closing.toReversed()) await close();
@@ -97,12 +96,15 @@ export async function startPayoutServer(options: PayoutServerOptions): Promise<P
       atPoint,
     });
     if (sweepEveryMs > 0) {
-      const look = async (): Promise<void> => {
-        const found = await sweep(idempotency, ledger, now);
-        if (found !== undefined) metrics.swept(found);
-      };
-      await look();
-      closing.push(repeat(sweepEveryMs, look));
+      const sweeping = repeat(sweepEveryMs, async (signal) => {
+        const found = await sweep({ idempotency, ledger, now, signal }).catch((error: unknown) => {
+          // Nobody's payout depends on it.
+          logger.error({ operation_id: null, event: "sweep_failed", error: error instanceof Error ? error.name : "" });
+        });
+        if (!found) logger.warn({ operation_id: null, event: "not_swept" });
+        else metrics.swept(found);
+      });
+      closing.push(sweeping);
     }
     const server = serve({ fetch: app.fetch, port, hostname: host });
     await once(server, "listening");
@@ -112,6 +114,29 @@ export async function startPayoutServer(options: PayoutServerOptions): Promise<P
     await end();
     throw error;
   }
+}
+
+/** What the engine tells of this service's operations, beside its answers. */
+function listen(times: RequestTimes, metrics: Metrics, logger: Logger): (() => void)[] {
+  return [
+    onEvent("firstwrite:taken-over", ({ operationId, attempt }) => {
+      if (!times.isWithin()) return;
+      metrics.takenOver();
+      logger.warn({ operation_id: operationId, event: "taken_over", attempt });
+    }),
+    onEvent("firstwrite:ownership-lost", ({ operationId, attempt }) => {
+      if (times.isWithin()) logger.warn({ operation_id: operationId, event: "ownership_lost", attempt });
+    }),
+    onEvent("firstwrite:held", ({ operationId }) => {
+      if (times.isWithin()) logger.error({ operation_id: operationId, event: "held" });
+    }),
+    // Without its cause, which is the store's own.
+    onEvent("firstwrite:not-recorded", ({ operationId, reason }) => {
+      if (!times.isWithin()) return;
+      metrics.notRecorded();
+      logger.error({ operation_id: operationId, event: "not_recorded", reason });
+    }),
+  ];
 }
 
 function checkMs({
@@ -130,20 +155,17 @@ function checkMs({
   }
 }
 
-/** One at a time, and not before the last one's end. Returns what ends it. */
-function repeat(everyMs: number, work: () => Promise<void>): () => Promise<void> {
-  let going: Promise<void> = Promise.resolve();
-  let idle = true;
-  const timer = setInterval(() => {
-    if (!idle) return;
-    idle = false;
-    going = work().finally(() => {
-      idle = true;
-    });
-  }, everyMs);
-  timer.unref();
+/** At once and then every so often, one after another. Returns what ends it, in the middle if need be. */
+function repeat(everyMs: number, work: (signal: AbortSignal) => Promise<void>): () => Promise<void> {
+  const ending = new AbortController();
+  const going = (async () => {
+    while (!ending.signal.aborted) {
+      await work(ending.signal);
+      await sleep(everyMs, undefined, { signal: ending.signal, ref: false }).catch(() => {});
+    }
+  })();
   return () => {
-    clearInterval(timer);
+    ending.abort();
     return going;
   };
 }

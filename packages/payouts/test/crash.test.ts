@@ -16,7 +16,7 @@ import {
   type Reconciliation,
 } from "@firstwrite/payouts";
 
-import { balanceOf, Bank, newKey, pay, send } from "./service.ts";
+import { API_KEY, balanceOf, Bank, newKey, pay, send, tenEuros } from "./service.ts";
 
 const LEASE_OVER_MS = 5_001;
 
@@ -231,6 +231,45 @@ describe("a process that is only slow", () => {
     wake();
     assert.equal((await slow).text, answer.text);
     await checkPaidOnce(second);
+  });
+
+  it("pays for a client that hung up, which gets the answer by its retry", async () => {
+    const { bank } = await openBank();
+    await using _ = bank;
+    const key = newKey();
+    const { promise: awake, resolve: wake } = Promise.withResolvers<void>();
+    const { promise: asleep, resolve: sleeps } = Promise.withResolvers<void>();
+    const service = await bank.serve({
+      openLedger: async (told) =>
+        around(
+          await openLedger(bank.ledgerUrl, told),
+          {
+            async before() {
+              sleeps();
+              await awake;
+            },
+          },
+          "commit",
+        ),
+    });
+    const client = new AbortController();
+    const gone = fetch(`${service.url}/v1/payouts`, {
+      method: "POST",
+      headers: {
+        authorization: `Bearer ${API_KEY}`,
+        "content-type": "application/json",
+        "idempotency-key": `"${key}"`,
+      },
+      body: JSON.stringify(tenEuros),
+      signal: client.signal,
+    });
+    await asleep;
+    client.abort();
+    await assert.rejects(gone);
+    wake();
+    const answer = await pay(service, key);
+    assert.equal(answer.status, 201, answer.text);
+    await checkPaidOnce(service);
   });
 
   it("is not disturbed by a reconcile while its lease lives", async () => {

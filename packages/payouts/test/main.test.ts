@@ -27,9 +27,12 @@ interface Ran {
   readonly output: string;
 }
 
-async function run(...args: string[]): Promise<Ran> {
+async function run(env: Readonly<Record<string, string>>, ...args: string[]): Promise<Ran> {
   try {
-    const { stdout, stderr } = await promisify(execFile)(process.execPath, [...node, ...args], { timeout: 15_000 });
+    const { stdout, stderr } = await promisify(execFile)(process.execPath, [...node, ...args], {
+      timeout: 15_000,
+      env: { ...process.env, ...env },
+    });
     return { code: 0, output: stdout + stderr };
   } catch (error) {
     assert.ok(error instanceof Error && "code" in error && "stdout" in error && "stderr" in error);
@@ -107,7 +110,7 @@ describe("payouts", function () {
     service.kill("SIGTERM");
     assert.deepEqual(await once(service, "exit"), [0, null]);
 
-    const looked = await run("reconcile", ...folder.places);
+    const looked = await run({}, "reconcile", ...folder.places);
     assert.equal(looked.code, 0, looked.output);
     assert.match(looked.output, /^0 unresolved operations and 1 payouts looked at; 0 unreadable$/m);
   });
@@ -143,17 +146,32 @@ describe("payouts", function () {
   ];
   for (const [title, args, why] of wrong) {
     it(`says what to write for ${title}, with exit code 2`, async () => {
-      const { code, output } = await run(...args);
+      const { code, output } = await run({}, ...args);
       assert.equal(code, 2, output);
       assert.match(output, why);
       assert.ok(!/\n\s+at /.test(output), output);
     });
   }
 
+  it("takes its options from the environment, refuses what is wrong there, and prints none of it", async () => {
+    const wrong = await run(
+      { PAYOUTS_PORT: "http", PAYOUTS_LEDGER: "sqlite:x", PAYOUTS_STORE: "memory:" },
+      "serve",
+      "--merchants",
+      "x",
+    );
+    assert.equal(wrong.code, 2, wrong.output);
+    assert.match(wrong.output, /PAYOUTS_PORT.*it must be a number/);
+    const help = await run({ PAYOUTS_LEDGER: "postgres://u:sk_secret@host/db" }, "serve", "--help");
+    assert.equal(help.code, 0);
+    assert.match(help.output, /PAYOUTS_CLIENT_RETRY_DAYS/);
+    assert.ok(!help.output.includes("sk_secret"), help.output);
+  });
+
   it("refuses numbers that contradict each other before anything listens", async () => {
     await using folder = await Folder.make();
     const args = ["--merchants", folder.merchants, "--ttl-days", "10", "--audit-days", "90", "--port", "0"];
-    const { code, output } = await run("serve", ...folder.places, ...args);
+    const { code, output } = await run({}, "serve", ...folder.places, ...args);
     assert.equal(code, 2, output);
     assert.match(output, new RegExp(`give at least ${days(91)}`));
   });
@@ -178,7 +196,7 @@ describe("payouts", function () {
     it(`refuses a file of merchants that ${title}`, async () => {
       await using folder = await Folder.make();
       await writeFile(folder.merchants, text);
-      const { code, output } = await run("serve", ...folder.places, "--merchants", folder.merchants);
+      const { code, output } = await run({}, "serve", ...folder.places, "--merchants", folder.merchants);
       assert.equal(code, 2, output);
       assert.match(output, why);
       assert.ok(!output.includes("sk_secret"), output);

@@ -1,6 +1,7 @@
 /** The service over real sockets. */
 
 import assert from "node:assert/strict";
+import { DatabaseSync } from "node:sqlite";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { days, InvalidArgumentError } from "@firstwrite/core";
@@ -233,7 +234,13 @@ describe("POST /v1/payouts", () => {
     store.inject("away", { on: "replace", times: Infinity });
     const first = await pay(service, key);
     assert.equal(first.status, 201, first.text);
-    assert.match((await send(`${service.url}/metrics`)).text, /^payouts_not_recorded_total 1$/m);
+    // The process goes on trying for a while after it has answered.
+    const isTold = async (): Promise<boolean> =>
+      /^payouts_not_recorded_total 1$/m.test((await send(`${service.url}/metrics`)).text);
+    for (let tries = 0; !(await isTold()); tries += 1) {
+      assert.ok(tries < 50, "it is told that nothing was recorded");
+      await sleep(50);
+    }
     store.heal();
     let answer = await pay(service, key);
     // The record may still be this process's to settle, or has to wait for the lease.
@@ -261,6 +268,24 @@ describe("POST /v1/payouts", () => {
     const answer = await pay(service, key);
     assert.equal(answer.status, 201, answer.text);
     assert.equal(answer.member("operation_id"), lost.member("operation_id"));
+    assert.equal(await balanceOf(service, "destination:acct_1"), 10_00n);
+  });
+
+  it("answers within the request's time while another process holds the ledger, and has paid nothing", async () => {
+    await using bank = await Bank.open();
+    const service = await bank.serve({ budgetMs: 300, waitMs: 0 });
+    const key = newKey();
+    const other = new DatabaseSync(bank.ledgerUrl.slice("sqlite:".length));
+    other.exec("BEGIN IMMEDIATE");
+    const startedAt = performance.now();
+    assertProblem(await pay(service, key), 503, "outcome_unknown", "same_key");
+    assert.ok(performance.now() - startedAt < 2_000);
+    // Longer than the ledger is waited for, so that nothing is under way any more.
+    await sleep(1_500);
+    other.exec("ROLLBACK");
+    other.close();
+    assert.equal(await balanceOf(service, "destination:acct_1"), 0n);
+    assert.equal((await pay(service, key)).status, 201);
     assert.equal(await balanceOf(service, "destination:acct_1"), 10_00n);
   });
 
@@ -305,7 +330,12 @@ describe("POST /v1/payouts", () => {
     await pay(before, newKey());
     await pay(before, newKey());
     const service = await bank.serve({ sweepEveryMs: 60_000 });
-    const { text } = await send(`${service.url}/metrics`);
+    let text = "";
+    for (let tries = 0; !text.includes("payouts_unresolved "); tries += 1) {
+      assert.ok(tries < 100, text);
+      await sleep(20);
+      text = (await send(`${service.url}/metrics`)).text;
+    }
     assert.match(text, /^payouts_unresolved 0$/m);
     assert.match(text, /^payouts_per_operation_bucket\{le="0"\} 0$/m);
     assert.match(text, /^payouts_per_operation_bucket\{le="1"\} 2$/m);
@@ -388,6 +418,7 @@ describe("startPayoutServer", () => {
     });
     const service = await bank.serve({ sweepEveryMs: 60_000 });
     assert.equal((await pay(service, newKey())).status, 201);
+    assert.ok(bank.log.some((line) => line.includes("not_swept")));
     assert.ok(!(await send(`${service.url}/metrics`)).text.includes("payouts_unresolved"));
   });
 });

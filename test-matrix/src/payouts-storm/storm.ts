@@ -13,6 +13,7 @@ import { fileURLToPath } from "node:url";
 
 import { FaultyProxy } from "@firstwrite/conformance/wire";
 import { Idempotency, type ConditionalStore } from "@firstwrite/core";
+import { fetchWithIdempotency, IdempotentFetchError } from "@firstwrite/http/client";
 import { openLedger, reconcile, sha256Hex, type PayoutLedger, type PayoutPoint } from "@firstwrite/payouts";
 
 import { freePort } from "../servers/free-port.ts";
@@ -25,6 +26,7 @@ const POINTS: readonly PayoutPoint[] = ["claimed", "in_transaction", "committed"
 const DEATH_RATE = 0.04;
 const FAULT_RATE = 0.1;
 const AT_ONCE = 8;
+const ATTEMPTS_MAX = 1_000;
 const LEASE_MS = 5_000;
 const AMOUNT_MINOR = 10_00;
 
@@ -174,26 +176,38 @@ class PayoutStorm {
     );
   }
 
-  /** A client that retries with the same key until it is told something final. */
+  /** A client that retries with the same key until it is told something final, each time of another process. */
   async #ask(
     { key, destination, answers, isAbandoned }: Wish,
     urls: readonly string[],
     patiently: boolean,
   ): Promise<void> {
-    for (let tries = 0; performance.now() < this.#endsAt; tries += 1) {
-      const url = urls[Math.floor(Math.random() * urls.length)] ?? "";
-      const reply = await send(url, key, destination);
-      if (reply?.status === 201 || reply?.status === 402) {
-        answers.push(`${reply.status} ${reply.body}`);
-        return;
-      }
-      // What else there is says that the same key may be sent again, or there is a fault.
-      const mayAgain = reply === undefined || [409, 503].includes(reply.status);
-      assert.ok(mayAgain, `${reply?.status} ${reply?.body}`);
-      if (isAbandoned && !patiently) return;
-      await sleep(50 + Math.random() * Math.min(1_000, 50 * 2 ** tries));
-    }
-    assert.fail("an operation was not answered in time");
+    const once = isAbandoned && !patiently;
+    const response = await fetchWithIdempotency(
+      "http://service/v1/payouts",
+      {
+        method: "POST",
+        headers: { authorization: `Bearer ${API_KEY}`, "content-type": "application/json" },
+        body: JSON.stringify({ amount: "10.00", currency: "EUR", destination }),
+      },
+      {
+        idempotencyKey: key,
+        attemptsMax: once ? 1 : ATTEMPTS_MAX,
+        attemptMs: 6_000,
+        backoffMs: 50,
+        budgetMs: Math.max(1, this.#endsAt - performance.now()),
+        fetch: (request) => fetch(elsewhere(request, urls)),
+      },
+    ).catch((error: unknown) => {
+      if (once && error instanceof IdempotentFetchError) return undefined;
+      throw error;
+    });
+    if (response === undefined) return;
+    const body = await response.text();
+    const { status } = response;
+    if (once && [409, 503].includes(status)) return;
+    assert.ok(status === 201 || status === 402, `${status} ${body}`);
+    answers.push(`${status} ${body}`);
   }
 
   #killAtRandom(services: readonly Service[]): () => Promise<void> {
@@ -323,27 +337,10 @@ function isLine(line: string, said: ServiceLine): boolean {
   return line === said;
 }
 
-/** `undefined`: there was no answer. */
-async function send(
-  url: string,
-  key: string,
-  destination: string,
-): Promise<{ readonly status: number; readonly body: string } | undefined> {
-  try {
-    const response = await fetch(`${url}/v1/payouts`, {
-      method: "POST",
-      headers: {
-        authorization: `Bearer ${API_KEY}`,
-        "content-type": "application/json",
-        "idempotency-key": `"${key}"`,
-      },
-      body: JSON.stringify({ amount: "10.00", currency: "EUR", destination }),
-      signal: AbortSignal.timeout(6_000),
-    });
-    return { status: response.status, body: await response.text() };
-  } catch {
-    return undefined;
-  }
+/** The same request to one of several processes. */
+function elsewhere(request: Request, urls: readonly string[]): Request {
+  const { pathname } = new URL(request.url);
+  return new Request(`${urls[Math.floor(Math.random() * urls.length)]}${pathname}`, request);
 }
 
 async function countUnresolved(store: ConditionalStore): Promise<number> {

@@ -147,11 +147,38 @@ export class PostgresLedger implements PayoutLedger {
     if (call.remainingMs <= 0) throw new LedgerUnavailableError("no time is left for the ledger");
     const startedAtMs = performance.now();
     try {
-      return new Connection(await this.#pool.connect(), call, this.#onTime);
+      const client = await this.#connectWithin(call.remainingMs);
+      return new Connection(
+        client,
+        { ...call, remainingMs: call.remainingMs - (performance.now() - startedAtMs) },
+        this.#onTime,
+      );
     } catch (error) {
       throw asLedgerError(error);
     } finally {
       this.#onTime("lock_wait", performance.now() - startedAtMs);
+    }
+  }
+
+  /** The pool's own limit is one for all callers, and longer than some of them have. */
+  async #connectWithin(remainingMs: number): Promise<PoolClient> {
+    const connecting = this.#pool.connect();
+    const { promise: late, reject } = Promise.withResolvers<never>();
+    const timer = setTimeout(
+      () => reject(new LedgerUnavailableError("no connection to the ledger's server was free in time")),
+      remainingMs,
+    );
+    try {
+      return await Promise.race([connecting, late]);
+    } catch (error) {
+      // Whoever is next gets it.
+      connecting.then(
+        (client) => client.release(),
+        () => {},
+      );
+      throw error;
+    } finally {
+      clearTimeout(timer);
     }
   }
 }
