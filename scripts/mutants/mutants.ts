@@ -151,14 +151,14 @@ export const mutants: readonly Mutant[] = [
   }),
   mutant("E5 †", "an earlier write of this attempt is taken for the settling one", "lease.ts", {
     line: "const settled = await this.#write(session, write, this.#settlingIds);",
-    becomes: "const settled = await this.#write(session, write, new Set([...this.#settlingIds, ...this.#leaseIds]));",
+    becomes: "const settled = await this.#write(session, write, [...this.#settlingIds, ...this.#leaseIds]);",
   }),
   mutant("E5", "a renewal whose reply was lost is taken for another owner's", "lease.ts", {
-    line: "writeId !== undefined && this.#leaseIds.has(writeId)",
+    line: "writeId !== undefined && this.#leaseIds.includes(writeId)",
     becomes: "writeId !== undefined && writeId === this.#record.writeId",
   }),
   mutant("E5", "an owner that lost settles all the same", "lease.ts", {
-    line: "writeId !== undefined && this.#leaseIds.has(writeId)",
+    line: "writeId !== undefined && this.#leaseIds.includes(writeId)",
     becomes: "writeId !== undefined",
   }),
   mutant("E5", "the value of an owner that lost is returned", "attempt.ts", {

@@ -21,17 +21,19 @@ function isPlain(value: unknown, depth: number): boolean {
     return Object.keys(value).length === value.length && value.every((item) => isPlain(item, depth + 1));
   }
   if (Object.getPrototypeOf(value) !== Object.prototype) return false;
-  return Object.values(value).every((member) => isPlain(member, depth + 1));
+  for (const name of Object.keys(value)) if (!isPlain(Reflect.get(value, name), depth + 1)) return false;
+  return true;
 }
 
 function copyPlain(value: unknown): unknown {
   if (typeof value !== "object" || value === null) return value;
   if (Array.isArray(value)) return value.map(copyPlain);
   const copy: Record<string, unknown> = {};
-  for (const [name, member] of Object.entries(value)) {
+  for (const name of Object.keys(value)) {
+    const member = copyPlain(Reflect.get(value, name));
     // Defined, not assigned, so that a member of this name stays one.
-    if (name === "__proto__") Object.defineProperty(copy, name, { value: copyPlain(member), ...ordinary });
-    else copy[name] = copyPlain(member);
+    if (name === "__proto__") Object.defineProperty(copy, name, { value: member, ...ordinary });
+    else copy[name] = member;
   }
   return copy;
 }

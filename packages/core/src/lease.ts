@@ -50,9 +50,9 @@ export class Lease {
   #abort = new AbortController();
   #cancelled: { readonly reason: unknown } | undefined;
   /** What this attempt wrote to live by. */
-  readonly #leaseIds = new Set<string>();
+  readonly #leaseIds: string[] = [];
   /** What it wrote to settle. */
-  readonly #settlingIds = new Set<string>();
+  readonly #settlingIds: string[] = [];
   #record: WritableRecord;
   #version: Version;
   #ownedUntilMs: number;
@@ -67,7 +67,7 @@ export class Lease {
     this.address = options.address;
     this.#record = options.record;
     this.#version = options.version;
-    this.#leaseIds.add(options.record.writeId);
+    this.#leaseIds.push(options.record.writeId);
     this.#ownedUntilMs = options.firstSentAtMs + options.leaseMs;
     this.#schedule(options.firstSentAtMs);
   }
@@ -151,7 +151,7 @@ export class Lease {
     while (!this.#lost) {
       const { record } = write;
       const firstSentAtMs = this.#options.runtime.monotonicMs();
-      this.#settlingIds.add(record.writeId);
+      this.#settlingIds.push(record.writeId);
       const settled = await this.#write(session, write, this.#settlingIds);
       if (settled.kind === "mine") return { kind: "written", record, firstSentAtMs };
       if (!this.#goOnFrom(settled)) break;
@@ -210,9 +210,9 @@ export class Lease {
       for (;;) {
         const record: WritableRecord = { ...this.#record, ...stamp(runtime, this.#record.ttlMs) };
         const firstSentAtMs = runtime.monotonicMs();
-        this.#leaseIds.add(record.writeId);
+        this.#leaseIds.push(record.writeId);
         const bytes = encodeRecord(record);
-        const settled = await this.#write(session, { record, bytes }, new Set([record.writeId]));
+        const settled = await this.#write(session, { record, bytes }, [record.writeId]);
         if (settled.kind === "mine") {
           this.#record = record;
           this.#version = settled.version;
@@ -233,7 +233,7 @@ export class Lease {
   /** Whether the record that a refused write found is still this attempt's, to be written again at its version (E5). */
   #goOnFrom(settled: Exclude<SettledWrite<IdempotencyRecord>, { kind: "mine" }>): boolean {
     const { writeId } = settled.kind === "other" ? settled.seen : { writeId: undefined };
-    if (settled.kind === "other" && writeId !== undefined && this.#leaseIds.has(writeId)) {
+    if (settled.kind === "other" && writeId !== undefined && this.#leaseIds.includes(writeId)) {
       this.#version = settled.stored.version;
       return true;
     }
@@ -248,7 +248,7 @@ export class Lease {
   #write(
     session: StoreSession,
     { bytes }: EncodedRecord,
-    ours: ReadonlySet<string>,
+    ours: readonly string[],
   ): Promise<SettledWrite<IdempotencyRecord>> {
     return settleWrite(session, {
       name: this.address.name,
@@ -256,7 +256,7 @@ export class Lease {
       bytes,
       inspect: (stored) => {
         const seen = decodeRecord(session.store.traits.name, this.address, stored);
-        return { ours: seen.writeId !== undefined && ours.has(seen.writeId), seen };
+        return { ours: seen.writeId !== undefined && ours.includes(seen.writeId), seen };
       },
     });
   }

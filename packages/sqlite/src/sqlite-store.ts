@@ -25,7 +25,12 @@ import { certainError } from "./sqlite-error.ts";
 
 export interface SqliteStoreOptions {
   /** The database file; it and its folder are made if they are not there. On a local disk: WAL needs shared memory. */
-  readonly path: string;
+  readonly path?: string;
+  /**
+   * In place of `path`: a connection of the caller's, opened with `timeout: 0`, who closes it. It must have no transaction open
+   * whenever the event loop turns, for the records that are written meanwhile would be part of it.
+   */
+  readonly database?: DatabaseSync;
   /** How long a call waits for another process's write before it answers `contended`, in milliseconds. Default 5,000. */
   readonly busyTimeoutMs?: number;
 }
@@ -49,6 +54,7 @@ export class SqliteStore implements ConditionalStore {
     clockGranularityMs: 1,
   };
   readonly #database: DatabaseSync;
+  readonly #owned: boolean;
   readonly #busyTimeoutMs: number;
   readonly #insert: StatementSync;
   readonly #update: StatementSync;
@@ -61,8 +67,11 @@ export class SqliteStore implements ConditionalStore {
    *   `UNSUPPORTED` where WAL cannot be had, `UNAVAILABLE` when other processes hold it for longer than `busyTimeoutMs`.
    */
   static async open(options: SqliteStoreOptions): Promise<SqliteStore> {
-    const { path, busyTimeoutMs = 5_000 } = options;
-    if (typeof path !== "string" || path === "" || path === ":memory:") {
+    const { path, database: given, busyTimeoutMs = 5_000 } = options;
+    if (given !== undefined && path !== undefined) {
+      throw new StoreError("INVALID_ARGUMENT", STORE, "give path or database: one of them says where the records are");
+    }
+    if (given === undefined && (typeof path !== "string" || path === "" || path === ":memory:")) {
       throw new StoreError("INVALID_ARGUMENT", STORE, "path must name a file; for memory alone there is MemoryStore");
     }
     if (!Number.isFinite(busyTimeoutMs) || busyTimeoutMs < 0) {
@@ -72,22 +81,24 @@ export class SqliteStore implements ConditionalStore {
         `busyTimeoutMs is ${busyTimeoutMs}: give milliseconds, 0 or more`,
       );
     }
+    const what = path ?? "the database";
     let database: DatabaseSync | undefined;
     try {
-      makeFolder(dirname(path));
-      const opened = new DatabaseSync(path, { timeout: 0 });
-      database = opened;
+      if (path !== undefined) makeFolder(dirname(path));
+      const opened = given ?? new DatabaseSync(path ?? "", { timeout: 0 });
+      if (given === undefined) database = opened;
       const prepared = await whileBusy(busyTimeoutMs, undefined, () => prepare(opened));
-      if (prepared === busy) throw new StoreError("UNAVAILABLE", STORE, `${path} is locked by another process`);
-      return new SqliteStore(opened, busyTimeoutMs);
+      if (prepared === busy) throw new StoreError("UNAVAILABLE", STORE, `${what} is locked by another process`);
+      return new SqliteStore(opened, given === undefined, busyTimeoutMs);
     } catch (error) {
       database?.close();
-      throw certainError(error) ?? new StoreError("UNAVAILABLE", STORE, `${path} cannot be opened`, { cause: error });
+      throw certainError(error) ?? new StoreError("UNAVAILABLE", STORE, `${what} cannot be opened`, { cause: error });
     }
   }
 
-  private constructor(database: DatabaseSync, busyTimeoutMs: number) {
+  private constructor(database: DatabaseSync, owned: boolean, busyTimeoutMs: number) {
     this.#database = database;
+    this.#owned = owned;
     this.#busyTimeoutMs = busyTimeoutMs;
     this.#insert = database.prepare(
       "INSERT INTO firstwrite_records (name, version, modified_at, bytes) VALUES (?, ?, ?, ?) ON CONFLICT (name) DO NOTHING",
@@ -145,8 +156,27 @@ export class SqliteStore implements ConditionalStore {
     }
   }
 
+  /**
+   * {@link replace}, at once and within a transaction that the caller has open on this store's own connection: the record and
+   * whatever else the transaction has are there together, or not at all. False: the record is not at `expected`, and the caller
+   * rolls back.
+   *
+   * @throws what SQLite throws; the caller's transaction is then to be rolled back, too.
+   */
+  replaceWithin(name: string, expected: Version, bytes: Uint8Array): boolean {
+    checkWrite(this.traits, name, bytes);
+    if (!this.#database.isTransaction) {
+      throw new StoreError(
+        "INVALID_ARGUMENT",
+        STORE,
+        "replaceWithin is for an open transaction; without one, use replace",
+      );
+    }
+    return this.#update.run(toVersion(randomUUID()), Date.now(), bytes, name, expected).changes === 1;
+  }
+
   async close(): Promise<void> {
-    if (this.#database.isOpen) this.#database.close();
+    if (this.#owned && this.#database.isOpen) this.#database.close();
   }
 
   #put(options: CallOptions, statement: (version: Version, at: number) => number | bigint): Promise<WriteOutcome> {

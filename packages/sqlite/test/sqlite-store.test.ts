@@ -123,8 +123,52 @@ describe("SqliteStore", () => {
     });
   });
 
+  describe("on a connection of somebody else's", () => {
+    it("keeps its records there, and leaves it open", async () => {
+      await (await open()).close();
+      const database = new DatabaseSync(path, { timeout: 0 });
+      const store = await SqliteStore.open({ database });
+      assert.equal((await store.create("a", Buffer.from("one"))).kind, "written");
+      await store.close();
+      assert.ok(database.isOpen);
+      database.close();
+      assert.ok((await (await open()).read("a")) !== undefined);
+    });
+
+    it("replaces a record within its transaction, or says that it is another's, and is rolled back with it", async () => {
+      await (await open()).close();
+      const database = new DatabaseSync(path, { timeout: 0 });
+      const store = await SqliteStore.open({ database });
+      const written = await store.create("a", Buffer.from("one"));
+      assert.ok(written.kind === "written");
+      assert.throws(
+        () => store.replaceWithin("a", written.version, Buffer.from("two")),
+        (error) => StoreError.is(error) && /is for an open transaction/.test(error.message),
+      );
+      database.exec("BEGIN IMMEDIATE");
+      assert.ok(!store.replaceWithin("a", toVersion("another"), Buffer.from("two")));
+      assert.ok(store.replaceWithin("a", written.version, Buffer.from("two")));
+      database.exec("ROLLBACK");
+      assert.equal((await store.read("a"))?.version, written.version);
+      database.exec("BEGIN IMMEDIATE");
+      assert.ok(store.replaceWithin("a", written.version, Buffer.from("two")));
+      database.exec("COMMIT");
+      const record = await store.read("a");
+      assert.equal(record && Buffer.from(record.bytes).toString(), "two");
+      assert.notEqual(record?.version, written.version);
+      database.close();
+    });
+  });
+
   describe("what it refuses, and says", () => {
     const refusals: [string, () => Promise<unknown>, StoreErrorCode, RegExp][] = [
+      ["neither a path nor a connection", () => SqliteStore.open({}), "INVALID_ARGUMENT", /must name a file/],
+      [
+        "both a path and a connection",
+        () => SqliteStore.open({ path, database: new DatabaseSync(":memory:") }),
+        "INVALID_ARGUMENT",
+        /give path or database/,
+      ],
       ["no path", () => SqliteStore.open({ path: "" }), "INVALID_ARGUMENT", /must name a file/],
       ["memory alone", () => SqliteStore.open({ path: ":memory:" }), "INVALID_ARGUMENT", /MemoryStore/],
       ["a negative timeout", () => SqliteStore.open({ path, busyTimeoutMs: -1 }), "INVALID_ARGUMENT", /busyTimeoutMs/],

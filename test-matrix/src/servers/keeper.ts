@@ -13,6 +13,13 @@ export interface KeeperOrder {
   readonly env: Readonly<Record<string, string>>;
   /** Removed, with all that is in it, when the server was told to end. One that ends by itself may be started again. */
   readonly folder: string | undefined;
+  /** Whom the server runs as, where that is somebody else. */
+  readonly user?: ServerUser;
+}
+
+export interface ServerUser {
+  readonly uid: number;
+  readonly gid: number;
 }
 
 const GRACE_MS = 2_000;
@@ -25,6 +32,7 @@ const server = spawn(program, args, {
   detached: true,
   stdio: ["ignore", "inherit", "inherit"],
   env: { ...process.env, ...order.env },
+  ...order.user,
 });
 
 server.once("error", (error) => {

@@ -4,7 +4,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 
 import { freePort } from "./free-port.ts";
-import type { KeeperOrder } from "./keeper.ts";
+import type { KeeperOrder, ServerUser } from "./keeper.ts";
 import type { Command } from "./obtain.ts";
 
 export interface ServerPlan {
@@ -15,6 +15,8 @@ export interface ServerPlan {
   readonly env?: Readonly<Record<string, string>>;
   /** A folder that is the server's and goes with it. */
   readonly folder?: string;
+  /** Whom it runs as, where that is somebody else. */
+  readonly user?: ServerUser;
   /** Whether it answers. By default: any HTTP answer counts, for a refusal shows a server as well as a welcome does. */
   ready?(port: number): Promise<boolean>;
   readonly readyWithinMs?: number;
@@ -60,7 +62,8 @@ class KeptServer implements RunningServer {
   constructor(plan: ServerPlan, port: number) {
     this.port = port;
     this.#plan = plan;
-    const order: KeeperOrder = { command: plan.command(port), env: plan.env ?? {}, folder: plan.folder };
+    const { env = {}, folder, user } = plan;
+    const order: KeeperOrder = { command: plan.command(port), env, folder, ...(user && { user }) };
     const keeper = spawn(
       process.execPath,
       [fileURLToPath(new URL("keeper.ts", import.meta.url)), JSON.stringify(order)],

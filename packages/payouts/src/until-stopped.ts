@@ -1,0 +1,6 @@
+/** Resolves at Ctrl-C, or when the process is asked to end. A second time it ends at once. */
+export function untilStopped(): Promise<void> {
+  return new Promise((resolve) => {
+    for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => resolve());
+  });
+}
