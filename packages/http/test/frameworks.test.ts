@@ -426,9 +426,14 @@ describe("Express", () => {
 
   it("measures a body that was parsed by the length that was declared", async () => {
     const app = express();
-    app.post("/payouts", express.json(), expressIdempotent({ ...options(), bodyBytesMax: 10 }), (_request, response) => {
-      response.end("x");
-    });
+    app.post(
+      "/payouts",
+      express.json(),
+      expressIdempotent({ ...options(), bodyBytesMax: 10 }),
+      (_request, response) => {
+        response.end("x");
+      },
+    );
     const url = await onNode(app);
     assert.equal((await send(url, { path: "/payouts" })).status, 413);
     assert.equal((await send(url, { path: "/payouts", body: '{"a":1}' })).status, 200);
