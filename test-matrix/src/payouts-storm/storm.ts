@@ -22,8 +22,9 @@ import type { ServiceLine, ServiceOrder } from "./service.ts";
 const program = fileURLToPath(new URL("service.ts", import.meta.url));
 const API_KEY = "sk_storm";
 const POINTS: readonly PayoutPoint[] = ["claimed", "in_transaction", "committed", "settling", "replying"];
-/** How often a process dies at each point that it reaches. */
-const DEATH_RATE = 0.04;
+/** How often a process dies at each point that it reaches; and at the one where the fewest have died, so that none is left out. */
+const DEATH_RATE = 0.03;
+const DEATH_RATE_MAX = 0.2;
 const FAULT_RATE = 0.1;
 const AT_ONCE = 8;
 const ATTEMPTS_MAX = 1_000;
@@ -127,7 +128,7 @@ class PayoutStorm {
 
   async #settleAndCheck(startedAt: number, faults: number): Promise<PayoutStormResult> {
     const store = await this.#options.openStore();
-    const last = new Service(this.#options, this.#killedAt, {});
+    const last = new Service(this.#options, this.#killedAt, false);
     try {
       // The dead are known to be dead when their leases are over.
       await sleep(LEASE_MS + 2_000);
@@ -263,16 +264,12 @@ class PayoutStorm {
 class Service {
   readonly #options: PayoutStormOptions;
   readonly #killedAt: Record<PayoutPoint | "random", number>;
-  readonly #dies: ServiceOrder["dies"];
+  readonly #dies: boolean;
   #port = 0;
   #child: ChildProcess | undefined;
   #ending = false;
 
-  constructor(
-    options: PayoutStormOptions,
-    killedAt: Record<PayoutPoint | "random", number>,
-    dies: ServiceOrder["dies"] = Object.fromEntries(POINTS.map((point) => [point, DEATH_RATE])),
-  ) {
+  constructor(options: PayoutStormOptions, killedAt: Record<PayoutPoint | "random", number>, dies: boolean = true) {
     this.#options = options;
     this.#killedAt = killedAt;
     this.#dies = dies;
@@ -301,6 +298,11 @@ class Service {
     await once(child, "close");
   }
 
+  #deathRates(): ServiceOrder["dies"] {
+    const [fewest] = POINTS.toSorted((one, other) => this.#killedAt[one] - this.#killedAt[other]);
+    return Object.fromEntries(POINTS.map((point) => [point, point === fewest ? DEATH_RATE_MAX : DEATH_RATE]));
+  }
+
   async #spawn(): Promise<void> {
     const { storeUrl, ledgerUrl, env } = this.#options;
     const order: ServiceOrder = {
@@ -308,7 +310,7 @@ class Service {
       ledgerUrl,
       port: this.#port,
       apiKeySha256: sha256Hex(API_KEY),
-      dies: this.#dies,
+      dies: this.#dies ? this.#deathRates() : {},
     };
     const child = spawn(process.execPath, [...process.execArgv, program, JSON.stringify(order)], {
       env: { ...process.env, ...env },
