@@ -81,6 +81,8 @@ export async function fetchWithIdempotency(
       if (!(await sending.within(isTransient(response)))) return response;
     } catch (error) {
       first.signal.throwIfAborted();
+      // An answer that broke off, if there was any, is none.
+      response = undefined;
       trouble = error;
     } finally {
       sending.end();
@@ -94,7 +96,7 @@ export async function fetchWithIdempotency(
       if (response !== undefined) return response;
       throw new IdempotentFetchError(key, attempt, trouble);
     }
-    await response?.body?.cancel();
+    await response?.body?.cancel().catch(() => {});
     await pause(runtime, waitMs, first.signal);
   }
 }

@@ -210,7 +210,7 @@ describe("fetchWithIdempotency", () => {
   it("ends with its caller's signal, while it sends, while it waits and while the body is read", async () => {
     const sending = new AbortController();
     script = [hang];
-    const first = post({}, { signal: sending.signal });
+    const first = post({ attemptsMax: 1 }, { signal: sending.signal });
     setTimeout(() => sending.abort(new Error("enough")), 20);
     await assert.rejects(first, /enough/);
 
@@ -243,6 +243,21 @@ describe("fetchWithIdempotency", () => {
     assert.equal(seen.length, 3);
     await assert.rejects(post({}, { signal: AbortSignal.abort(new Error("before")) }), /before/);
     assert.equal(seen.length, 3);
+  });
+
+  it("gives up a problem document that does not end, and lets go of what it does not give back", async () => {
+    const half: Step = (_request, response) => {
+      response.writeHead(503, { "content-type": "application/problem+json" });
+      response.write("{");
+    };
+    script = [half, plain(200)];
+    assert.equal((await post()).status, 200);
+    let cancelled = 0;
+    const answers = [503, 200].map(
+      (status) => new Response(new ReadableStream({ cancel: () => void (cancelled += 1) }), { status }),
+    );
+    const response = await post({ fetch: async () => answers.shift() ?? new Response() });
+    assert.deepEqual([response.status, cancelled], [200, 1]);
   });
 
   it("gives up a fetch that does not heed its signal", async () => {

@@ -240,8 +240,11 @@ describe("node:http", () => {
           .setHeaders(new Map([["x-b", "3"]]));
         response.removeHeader("X-Before");
         seen.push(response.hasHeader("x-before"), response.getHeaderNames());
+        response.writeHead(202);
+        response.statusCode = 500;
         response.end("x");
         seen.push(response.headersSent, response.writableEnded);
+        response.statusCode = 500;
         assert.throws(() => response.setHeader("X-C", "1"), { code: "ERR_HTTP_HEADERS_SENT" });
         response.end("twice");
       })(request, response);
@@ -421,6 +424,21 @@ describe("Express", () => {
     assert.equal((await send(url, { path: "/payouts", key: '"k2"', body: String.raw`{"a":"\ud801"}` })).status, 422);
   });
 
+  it("measures a body that was parsed by the length that was declared", async () => {
+    const app = express();
+    app.post(
+      "/payouts",
+      express.json(),
+      expressIdempotent({ ...options(), bodyBytesMax: 10 }),
+      (_request, response) => {
+        response.end("x");
+      },
+    );
+    const url = await onNode(app);
+    assert.equal((await send(url, { path: "/payouts" })).status, 413);
+    assert.equal((await send(url, { path: "/payouts", body: '{"a":1}' })).status, 200);
+  });
+
   it("counts the path that a router is mounted at", async () => {
     const app = express();
     const router = express.Router({ mergeParams: true });
@@ -513,6 +531,43 @@ describe("what wraps a response of node:http", () => {
     assert.deepEqual([first.text, again.text], [text, text]);
     for (const got of [first, again]) {
       assert.deepEqual([got.headers.get("x-last"), got.headers.get("content-encoding")], ["moment", "gzip"]);
+    }
+  });
+
+  it("inside is called where the handler itself sends no head", async () => {
+    const url = await onNode(
+      idempotentListener(options(), (_request, response) => {
+        const writeHead = response.writeHead.bind(response);
+        response.writeHead = (status: number) => {
+          response.setHeader("x-last", "moment");
+          return writeHead(status);
+        };
+        response.end("x");
+      }),
+    );
+    for (const got of await isReplayed(url)) assert.equal(got.headers.get("x-last"), "moment");
+  });
+
+  it("does not end the process when a refused handler writes on from elsewhere", async () => {
+    const elsewhere: (() => void)[] = [];
+    let calls = 0;
+    // Begun before the request, and so no part of what its handler does.
+    const timer = setInterval(() => {
+      for (const call of elsewhere) call();
+      if (elsewhere.length > 0) calls += 1;
+    }, 5);
+    try {
+      const url = await onNode(
+        idempotentListener(options(), (_request, response) => {
+          response.flushHeaders();
+          elsewhere.push(() => void response.write("more"));
+        }),
+      );
+      assert.equal((await send(url, { path: "/payouts" })).status, 500);
+      await until(() => calls > 5);
+      assert.equal((await send(url, { path: "/payouts", key: "bad" })).status, 400);
+    } finally {
+      clearInterval(timer);
     }
   });
 

@@ -5,12 +5,15 @@ import {
   idempotencyContract,
   idempotencyScope,
   idempotentHandler,
+  recordedResponse,
   UnrecordableAnswerError,
   type AnswerFacts,
   type Fate,
   type IdempotentOptions,
 } from "@firstwrite/http";
 import { MemoryStore, VirtualClock } from "@firstwrite/memory";
+
+import { until } from "./setup.ts";
 
 const good = (): IdempotentOptions<Request> => ({
   idempotency: new Idempotency({ store: new MemoryStore() }),
@@ -130,6 +133,17 @@ describe("the options of an idempotent route", () => {
     assert.deepEqual([again.headers.get("x-hop"), again.headers.get("x-end")], [null, "2"]);
   });
 
+  it("keep an answer in the shorter of two forms, so that the store takes what answerBytesMax allows", async () => {
+    for (const [body, text] of [
+      ["\u0000".repeat(5_000), "base64"],
+      ['{"plain":"text"}', "text"],
+    ] as const) {
+      const recorded = await recordedResponse(new Response(body));
+      assert.equal(recorded.encoding, text);
+      assert.ok(JSON.stringify(recorded).length < body.length * 1.4 + 200);
+    }
+  });
+
   it("give an answer the fate that a policy of one's own says", async () => {
     const seen: AnswerFacts[] = [];
     let fate: Fate = "release";
@@ -247,6 +261,36 @@ describe("the options of an idempotent route", () => {
     assert.equal(requests, 4);
     await handle(request({ "idempotency-key": "bad" }));
     assert.equal(requests, 4);
+  });
+});
+
+describe("a client that hangs up", () => {
+  it("ends its waiting at once, for a run of this process and for one of another", async () => {
+    const store = new MemoryStore();
+    const { promise, resolve } = Promise.withResolvers<void>();
+    let runs = 0;
+    const handler = async (): Promise<Response> => {
+      runs += 1;
+      await promise;
+      return new Response("done");
+    };
+    const service = (): ((request: Request) => Promise<Response>) =>
+      idempotentHandler({ ...good(), idempotency: new Idempotency({ store }), waitMs: 60_000 }, handler);
+    const [one, two] = [service(), service()];
+    const first = one(request());
+    await until(() => runs === 1);
+    const begun = performance.now();
+    for (const serve of [one, two]) {
+      const gone = new AbortController();
+      const waiting = serve(new Request(request(), { signal: gone.signal }));
+      setTimeout(() => gone.abort(), 30);
+      assert.equal((await waiting).status, 409);
+      assert.equal((await serve(new Request(request(), { signal: AbortSignal.abort() }))).status, 409);
+    }
+    assert.ok(performance.now() - begun < 5_000);
+    resolve();
+    assert.equal(await (await first).text(), "done");
+    assert.equal(runs, 1);
   });
 });
 
