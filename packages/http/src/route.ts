@@ -291,8 +291,15 @@ export class IdempotentRoute<Incoming> {
     const { storeAway, operation } = this.settings;
     // What we threw ourselves, through the engine.
     const { operationId = "", recorded = false } = executionOf(error) ?? {};
-    // An answer that is not recorded may be another one for the next request: whoever shared its run is not told that it is final.
-    if (error instanceof AnsweredWith) return this.#deliver(call, error.recorded, operationId, recorded && !call.began);
+    if (error instanceof AnsweredWith) {
+      // A failure that was to be final and is not recorded is not final: an owner before may still succeed (rule E7), or the next
+      // request may find out otherwise. "Declined, use a new key" would be paid twice.
+      if (error.fate === "record" && !recorded) {
+        return this.#problem("outcome-unknown", { retryAfterMs: RETRY_AFTER_MS }, operationId);
+      }
+      // What is given back may be another answer for the next request: whoever shared its run is not told that it is a replay.
+      return this.#deliver(call, error.recorded, operationId, recorded && !call.began);
+    }
     if (UnrecordableAnswerError.is(error)) return this.#problem("answer-not-recordable", {}, operationId);
     if (error instanceof UnusableRecordError) return this.#problem("record-unusable", {}, operationId);
     if (error instanceof ReconcileFailedError) {
