@@ -60,6 +60,11 @@ export interface UnreadableRecord {
 export interface OperatorNote {
   /** The operation that was looked at: another one under the same key is left alone. */
   readonly operationId: string;
+  /**
+   * The attempt that was looked at, as `inspect` told it: a later one, which may have had an effect meanwhile, is left alone.
+   * By default whichever is there.
+   */
+  readonly attempt?: number;
   readonly by: string;
   readonly why: string;
 }
@@ -199,13 +204,18 @@ async function actIn(
 function checkUndecided(
   record: IdempotencyRecord,
   stored: StoredRecord,
-  { operationId }: OperatorNote,
+  { operationId, attempt = record.attempt }: OperatorNote,
   clockGranularityMs: number,
 ): void {
   const facts = { operationId: record.operationId, keyHash: record.keyHash };
   if (record.operationId !== operationId) {
     throw new InvalidArgumentError(
       `the key's operation is ${record.operationId} now, not ${operationId}: inspect it again`,
+    );
+  }
+  if (record.attempt !== attempt) {
+    throw new InvalidArgumentError(
+      `the operation is at attempt ${record.attempt} now, not ${String(attempt)}: inspect it again`,
     );
   }
   const verdict = classifyOperation(record, stored, record.inputHash, clockGranularityMs);
@@ -221,7 +231,7 @@ function checkUndecided(
 }
 
 function checkNote(note: OperatorNote): void {
-  checkNames(note, ["operationId", "by", "why"], "the note of who acts and why");
+  checkNames(note, ["operationId", "attempt", "by", "why"], "the note of who acts and why");
   for (const [name, text] of Object.entries({ operationId: note.operationId, by: note.by, why: note.why })) {
     if (typeof text !== "string" || text === "") {
       throw new InvalidArgumentError(`${name} must be a string that is not empty: it is kept in the record's history`);

@@ -204,6 +204,19 @@ describe("operators (E10)", () => {
     await assert.rejects(idempotency.release(request, { ...note, operationId }), /ready: there is nothing to decide/);
   });
 
+  it("an attempt that came after the one that was looked at is left alone: it may have had an effect", async () => {
+    const on = await heldOperation({ recovery: { reconcile: () => "unknown" } });
+    const { operationId } = on;
+    const { attempt } = await inspected(on);
+    await on.idempotency.release(request, { ...note, operationId, attempt });
+    assert.ok(OperationHeldError.is(threw(await on.execute())));
+    const before = (await on.memory.read(recordName))?.version;
+    const settle = (of: number) => on.idempotency.settle(request, { value: 1 }, { ...note, operationId, attempt: of });
+    await assert.rejects(settle(attempt), /is at attempt 4 now, not 2: inspect it again/);
+    assert.equal((await on.memory.read(recordName))?.version, before);
+    assert.equal((await settle(4)).status, "ready");
+  });
+
   it("a write that comes first wins, and the person is told to look again", async () => {
     const on = await heldOperation();
     const { operationId } = on;

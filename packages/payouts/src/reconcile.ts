@@ -98,12 +98,11 @@ async function resolve({ idempotency, ledger, by }: Task, found: Inspection): Pr
   const place = { scope, keyHash };
   const note: OperatorNote = {
     operationId,
+    // One that took over meanwhile is not shut out, and asks the ledger itself.
+    attempt,
     by,
     why: payout === undefined ? "the ledger has no payout" : "the ledger has its payout",
   };
-  const again = await idempotency.inspect(place);
-  // Taken over meanwhile: that attempt is not shut out, and asks the ledger itself.
-  if (again?.operationId !== operationId || again.attempt !== attempt) return "left_to_its_owner";
   try {
     if (payout === undefined) await idempotency.release(place, { ...note, nothingHappened: true });
     else await idempotency.settle(place, { value: answerOf(payout) }, note);
