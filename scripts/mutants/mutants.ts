@@ -241,7 +241,7 @@ export const mutants: readonly Mutant[] = [
     line: "const attempt = record.attempt + 1;",
     becomes: "const { attempt } = record;",
   }),
-  mutant("U1", "a claim whose reply was lost is another's", "claim.ts", {
+  mutant("U1", "a record whose writer lost the reply is another's", "settled-record.ts", {
     line: "return { ours: seen.writeId === record.writeId, seen };",
     becomes: "return { ours: false, seen };",
   }),

@@ -1,3 +1,4 @@
+import { setMember } from "./copy-of.ts";
 import { InvalidArgumentError } from "./errors.ts";
 
 /** A JSON value (RFC 8259). */
@@ -135,15 +136,10 @@ function copyContainer(value: object, path: Path, depth: number): Json {
         `a member name of ${inWords(path)} has a lone surrogate: give well-formed Unicode`,
       );
     }
-    const json = copy(of, path, name, depth + 1);
-    // Defined, not assigned, so that a member of this name stays one.
-    if (name === "__proto__") Object.defineProperty(members, name, { value: json, ...ordinary });
-    else members[name] = json;
+    setMember(members, name, copy(of, path, name, depth + 1));
   }
   return members;
 }
-
-const ordinary = { configurable: true, enumerable: true, writable: true };
 
 /** Also in another realm, such as a test environment's, whose `Object.prototype` is not this one's. */
 function isPlain(value: object): boolean {

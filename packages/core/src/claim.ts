@@ -6,16 +6,10 @@ import { IdempotencyConflictError } from "./errors.ts";
 import { publish } from "./events.ts";
 import { factsOf, held, look, type Execution, type Found } from "./execution.ts";
 import { isTooOld, keyTooOld } from "./key-age.ts";
-import {
-  decodeRecord,
-  encodeRecord,
-  stamp,
-  type IdempotencyRecord,
-  type RecordResult,
-  type WritableRecord,
-} from "./record.ts";
+import { stamp, type IdempotencyRecord, type RecordResult, type WritableRecord } from "./record.ts";
 import { formatTime, uuidV4 } from "./runtime.ts";
-import { settleWrite, type Mine } from "./settled-write.ts";
+import { settleRecord } from "./settled-record.ts";
+import type { Mine } from "./settled-write.ts";
 import type { StoreSession } from "./store-session.ts";
 
 export type Claimed =
@@ -54,15 +48,7 @@ export async function claim(session: StoreSession, execution: Execution, found: 
     flight.claims(found?.record.status === "creating" ? { ...factsOf(found.record), leaseLeftMs: 0 } : undefined);
     const { record } = next;
     const firstSentAtMs = session.runtime.monotonicMs();
-    const settled = await settleWrite(session, {
-      name: address.name,
-      expected: found?.stored.version,
-      bytes: encodeRecord(record),
-      inspect(stored) {
-        const seen = decodeRecord(session.store.traits.name, address, stored);
-        return { ours: seen.writeId === record.writeId, seen };
-      },
-    });
+    const settled = await settleRecord(session, address, found?.stored.version, record);
     if (settled.kind === "mine") {
       if (record.status === "held") throw held(operation.name, record);
       if (next.recovers) {

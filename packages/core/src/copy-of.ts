@@ -30,12 +30,13 @@ function copyPlain(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(copyPlain);
   const copy: Record<string, unknown> = {};
   for (const name of Object.keys(value)) {
-    const member = copyPlain(Reflect.get(value, name));
-    // Defined, not assigned, so that a member of this name stays one.
-    if (name === "__proto__") Object.defineProperty(copy, name, { value: member, ...ordinary });
-    else copy[name] = member;
+    setMember(copy, name, copyPlain(Reflect.get(value, name)));
   }
   return copy;
 }
 
-const ordinary = { configurable: true, enumerable: true, writable: true };
+/** As an assignment, but that a member named `__proto__` stays one. */
+export function setMember<Value>(target: Record<string, Value>, name: string, value: Value): void {
+  if (name !== "__proto__") target[name] = value;
+  else Object.defineProperty(target, name, { value, configurable: true, enumerable: true, writable: true });
+}

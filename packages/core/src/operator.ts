@@ -18,7 +18,7 @@ import {
 } from "./record.ts";
 import { encodeFailure, encodeValue } from "./result.ts";
 import { formatTime } from "./runtime.ts";
-import { settleWrite } from "./settled-write.ts";
+import { settleRecord } from "./settled-record.ts";
 import { StoreError } from "./store-error.ts";
 import type { StoreSession } from "./store-session.ts";
 
@@ -176,21 +176,13 @@ async function actIn(
     takeover: true,
     fields: { ...record.fields, history: [...historyOf(record), entry] },
   };
-  const bytes = encodeRecord(next);
-  if (bytes.byteLength > store.traits.recordBytesMax) {
+  const { byteLength } = encodeRecord(next);
+  if (byteLength > store.traits.recordBytesMax) {
     throw new InvalidArgumentError(
-      `the record would be ${bytes.byteLength} bytes long; the store takes ${store.traits.recordBytesMax}: settle with a shorter answer`,
+      `the record would be ${byteLength} bytes long; the store takes ${store.traits.recordBytesMax}: settle with a shorter answer`,
     );
   }
-  const settled = await settleWrite(session, {
-    name: place.name,
-    expected: stored.version,
-    bytes,
-    inspect(found) {
-      const seen = decodeRecord(store.traits.name, place, found);
-      return { ours: seen.writeId === next.writeId, seen };
-    },
-  });
+  const settled = await settleRecord(session, place, stored.version, next);
   if (settled.kind !== "mine") {
     throw new InvalidArgumentError(
       `the record of ${operationId} was changed by another write meanwhile: inspect it again, and act on what is there now`,

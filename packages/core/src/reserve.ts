@@ -10,16 +10,10 @@ import { publish } from "./events.ts";
 import type { Digest } from "./fingerprint.ts";
 import { isTooOld, keyTooOld, type KeyAge } from "./key-age.ts";
 import type { RecordAddress } from "./object-name.ts";
-import {
-  checkFields,
-  decodeRecord,
-  encodeRecord,
-  stamp,
-  type IdempotencyRecord,
-  type WritableRecord,
-} from "./record.ts";
+import { checkFields, decodeRecord, stamp, type IdempotencyRecord, type WritableRecord } from "./record.ts";
 import { formatTime, uuidV4 } from "./runtime.ts";
-import { settleWrite, type Mine, type SettledWrite } from "./settled-write.ts";
+import { settleRecord } from "./settled-record.ts";
+import type { Mine } from "./settled-write.ts";
 import type { StoreSession, TimedRead } from "./store-session.ts";
 
 /** What the chooser of a reservation may use. */
@@ -243,23 +237,6 @@ function claim(
     fields: { ...goneOnWith?.fields, ...own },
   };
   return { record, value };
-}
-
-async function settleRecord(
-  session: StoreSession,
-  address: RecordAddress,
-  expected: Version | undefined,
-  record: WritableRecord,
-): Promise<SettledWrite<IdempotencyRecord>> {
-  return settleWrite(session, {
-    name: address.name,
-    expected,
-    bytes: encodeRecord(record),
-    inspect(stored) {
-      const seen = decodeRecord(session.store.traits.name, address, stored);
-      return { ours: seen.writeId === record.writeId, seen };
-    },
-  });
 }
 
 function heldRecord(address: RecordAddress, record: WritableRecord, mine: Mine<unknown>): HeldRecord {
