@@ -81,9 +81,11 @@ export async function readResponse(
 
 /** A `Response` that says the same. */
 export function toResponse({ status, headers, body }: Answer): Response {
-  const response = new Response(hasNoBody(status) ? null : new Uint8Array(body), { status });
-  for (const [name, value] of headers) if (!isFraming(name)) response.headers.append(name, value);
-  return response;
+  // Whole before there is a response: a server's own Response, such as @hono/node-server's, may put a content type of its own
+  // in headers that are asked for later.
+  const sent = new Headers();
+  for (const [name, value] of headers) if (!isFraming(name)) sent.append(name, value);
+  return new Response(hasNoBody(status) ? null : new Uint8Array(body), { status, headers: sent });
 }
 
 /** How long a body is, and where it ends, is said by whoever sends it. */
