@@ -18,9 +18,9 @@ import { factsOf, held, look, type Execution, type Found, type KnownFacts } from
 import type { ExecutionOutcome } from "./execution-flight.ts";
 import { sha256, type Digest } from "./fingerprint.ts";
 import { isTooOld, keyTooOld } from "./key-age.ts";
-import { Lease } from "./lease.ts";
+import { Lease, readyRecord } from "./lease.ts";
 import type { RecordAddress } from "./object-name.ts";
-import type { EffectContext, ErrorMeaning, OperationDefinition, Reconciled } from "./operation.ts";
+import type { EffectContext, ErrorMeaning, OperationDefinition, Reconciled, SettlingWrite } from "./operation.ts";
 import type { InlineResult, OffloadedResult, RecordResult, WritableRecord } from "./record.ts";
 import { replay } from "./replay.ts";
 import { decodeValue, encodeFailure, encodeValue, noteExecution, resultBytes } from "./result.ts";
@@ -129,7 +129,7 @@ export class Attempt {
         return this.#giveBack();
       }
       // Nothing was run: as by `retry`.
-      if (this.lease.cancelled !== undefined) return this.#settleUnresolved(this.lease.cancelled.reason, 0);
+      if (this.lease.cancelled !== undefined) return this.#throwUnresolved(this.lease.cancelled.reason, 0);
       // `reconcile` may have taken longer than the lease.
       if (!(await this.lease.prove())) return this.#awaitOthers();
       return this.#run();
@@ -147,12 +147,39 @@ export class Attempt {
     const { operation, input } = this.#execution;
     let value: unknown;
     try {
-      value = await this.#inside(() => operation.run(input, this.#begin()));
+      value = await this.#inside(() =>
+        operation.run(input, Object.assign(this.#begin(), { settlingWrite: () => this.#settlingWrite() })),
+      );
     } catch (error) {
       return this.#fail(error);
     }
     if (value === ownershipLost) return this.#awaitOthers();
+    if (this.lease.mayBeSettled) return this.#settledWithEffect(value);
     return this.#settleValue(value);
+  }
+
+  async #settlingWrite(): Promise<SettlingWrite> {
+    const { address, operation, openSession } = this.#execution;
+    const bytesMax = Math.min(operation.inlineBytesMax, openSession().store.traits.recordBytesMax);
+    const expected = await this.lease.prepare();
+    return {
+      name: address.name,
+      expected,
+      encode: (value) => this.lease.encodeReady(encodeValue(value), bytesMax),
+    };
+  }
+
+  /**
+   * `run` says that its transaction was committed. Where the record does not say so, nobody knows: to write the value after all
+   * would be in the way of a transaction that `run` did not wait for.
+   */
+  async #settledWithEffect(value: unknown): Promise<ExecutionOutcome> {
+    const given = { ...this.#unrecorded(), give: () => value };
+    const settled = await this.#settleUnresolved(given, this.#execution.operation.recoverAfterMs);
+    if (settled === given) {
+      this.#publishUnrecorded("not recordable", "run returned, and the record is not what it was given to write");
+    }
+    return settled;
   }
 
   /** What an effect that begins now is told. */
@@ -201,7 +228,7 @@ export class Attempt {
         return this.#recover(error);
       case "retry":
         // It speaks for this attempt alone: one before it may still commit, so that the next asks again.
-        return takeover ? this.#settleUnresolved(error, 0) : this.#release(error);
+        return takeover ? this.#throwUnresolved(error, 0) : this.#release(error);
       case "replay": {
         // An owner before may still commit, and its row would contradict a recorded failure.
         if (takeover && !this.#earlierAreShutOut) return this.#recover(error);
@@ -229,15 +256,16 @@ export class Attempt {
   }
 
   #recover(error: unknown): Promise<ExecutionOutcome> {
-    return this.#settleUnresolved(error, this.#execution.operation.recoverAfterMs);
+    return this.#throwUnresolved(error, this.#execution.operation.recoverAfterMs);
+  }
+
+  #throwUnresolved(error: unknown, leaseMs: number): Promise<ExecutionOutcome> {
+    return this.#settleUnresolved({ ...this.#unrecorded(), give: () => this.#rethrow(error, false) }, leaseMs);
   }
 
   /** The next call recovers, once what this attempt sent has landed or died. */
-  #settleUnresolved(error: unknown, leaseMs: number): Promise<ExecutionOutcome> {
-    return this.#settle({ ...this.#unrecorded(), give: () => this.#rethrow(error, false) }, (record) => ({
-      ...record,
-      leaseMs,
-    }));
+  #settleUnresolved(outcome: ExecutionOutcome, leaseMs: number): Promise<ExecutionOutcome> {
+    return this.#settle(outcome, (record) => ({ ...record, leaseMs }));
   }
 
   #release(error: unknown): Promise<ExecutionOutcome> {
@@ -269,7 +297,7 @@ export class Attempt {
       this.#settleWithin(
         bytesMax,
         unrecorded,
-        (record) => ({ ...record, status: "ready", leaseMs: undefined, result }),
+        (record) => readyRecord(record, result),
         (record, firstSentAtMs) => {
           remember(record, 0, firstSentAtMs);
           return { ...unrecorded, recorded: true, give };
@@ -330,11 +358,16 @@ export class Attempt {
     make: (record: WritableRecord) => WritableRecord,
     settled: (record: WritableRecord, firstSentAtMs: number) => ExecutionOutcome,
   ): Promise<ExecutionOutcome | undefined> {
-    this.#execution.flight.settles(unrecorded);
+    const { flight, openSession } = this.#execution;
+    flight.settles(unrecorded);
     try {
       const settlement = await this.lease.settle(make, bytesMax);
       if (settlement.kind === "tooLarge") return undefined;
       if (settlement.kind === "written") return settled(settlement.record, settlement.firstSentAtMs);
+      if (settlement.kind === "withEffect") {
+        const { found, result } = settlement;
+        return { ...(await replay(openSession(), this.#execution, found, result)), replayed: false };
+      }
     } catch (error) {
       if (!UnsupportedRecordError.is(error)) return this.#notRecorded(unrecorded, error);
       // Written by a later version, so by another owner.

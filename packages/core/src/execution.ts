@@ -31,7 +31,10 @@ export interface Found {
   readonly record: IdempotencyRecord;
 }
 
-export async function look(session: StoreSession, { address }: Execution): Promise<Found | undefined> {
+export async function look(
+  session: StoreSession,
+  { address }: { readonly address: RecordAddress },
+): Promise<Found | undefined> {
   const stored = await session.read(address.name);
   return stored && { stored, record: decodeRecord(session.store.traits.name, address, stored) };
 }

@@ -2,7 +2,7 @@ import { checkFunction, checkObject } from "./check-argument.ts";
 import { InvalidArgumentError } from "./errors.ts";
 import { fingerprintOf } from "./fingerprint.ts";
 import type { ExecuteRequest, Idempotency } from "./idempotency.ts";
-import { defineOperation, type EffectContext, type OperationOptions } from "./operation.ts";
+import { defineOperation, type OperationOptions, type RunContext } from "./operation.ts";
 
 /** What {@link idempotent} takes beside the function: an operation's policy, and where its keys come from. */
 export interface IdempotentOptions<Input, Value> extends Omit<OperationOptions<Input, Value>, "run"> {
@@ -22,7 +22,7 @@ export interface IdempotentOptions<Input, Value> extends Omit<OperationOptions<I
  * @throws {InvalidArgumentError} as `defineOperation`.
  */
 export function idempotent<Input, Value>(
-  run: (input: Input, context: EffectContext) => Value | PromiseLike<Value>,
+  run: (input: Input, context: RunContext) => Value | PromiseLike<Value>,
   options: IdempotentOptions<Input, Value>,
 ): (input: Input, request?: Partial<ExecuteRequest>) => Promise<Value> {
   checkObject(options, "what idempotent takes beside the function");

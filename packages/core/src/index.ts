@@ -53,6 +53,8 @@ export {
   type Reconciled,
   type RecordedFailure,
   type Recovery,
+  type RunContext,
+  type SettlingWrite,
 } from "./operation.ts";
 export { idempotent, type IdempotentOptions } from "./idempotent.ts";
 export type { Inspection, OperatorAnswer, OperatorNote, UnreadableRecord } from "./operator.ts";

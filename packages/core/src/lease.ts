@@ -1,7 +1,17 @@
 import { Backoff } from "./backoff.ts";
 import type { Version } from "./conditional-store.ts";
+import { InvalidArgumentError } from "./errors.ts";
+import { look, type Found } from "./execution.ts";
 import type { RecordAddress } from "./object-name.ts";
-import { decodeRecord, encodeRecord, stamp, type IdempotencyRecord, type WritableRecord } from "./record.ts";
+import {
+  decodeRecord,
+  encodeRecord,
+  stamp,
+  type IdempotencyRecord,
+  type InlineResult,
+  type RecordResult,
+  type WritableRecord,
+} from "./record.ts";
 import type { Runtime } from "./runtime.ts";
 import { settleWrite, type SettledWrite } from "./settled-write.ts";
 import { SessionEnded, type StoreSession } from "./store-session.ts";
@@ -29,6 +39,8 @@ export interface LeaseOptions {
 /** How the settling write of an owner ended. */
 export type Settlement =
   | { readonly kind: "written"; readonly record: WritableRecord; readonly firstSentAtMs: number }
+  /** The effect has settled it in a transaction of its own. */
+  | { readonly kind: "withEffect"; readonly found: Found; readonly result: RecordResult }
   /** Another's record is there: nothing more may be written. */
   | { readonly kind: "lost" }
   /** The record would be larger than asked for. Nothing was sent, and the lease goes on. */
@@ -53,6 +65,8 @@ export class Lease {
   readonly #leaseIds: string[] = [];
   /** What it wrote to settle. */
   readonly #settlingIds: string[] = [];
+  /** What its effect was given to settle with. */
+  readonly #effectsIds: string[] = [];
   #record: WritableRecord;
   #version: Version;
   #ownedUntilMs: number;
@@ -131,6 +145,43 @@ export class Lease {
     return this.#abort.signal.aborted;
   }
 
+  /** Whether the effect was given bytes to settle with: the record may be settled, whatever the effect says. */
+  get mayBeSettled(): boolean {
+    return this.#effectsIds.length > 0;
+  }
+
+  /**
+   * Ends the renewing, for an effect that is to settle the record in its own transaction: at the version that this gives. A
+   * renewal under way is waited for until it is decided, since one that lands later would be in the transaction's way.
+   *
+   * @throws the reason of the effect's signal, when it has aborted.
+   */
+  async prepare(): Promise<Version> {
+    const { signal } = this.#abort;
+    this.#stopped = true;
+    this.#cancelTimer();
+    if (this.#renewal !== undefined) await Promise.race([this.#renewal.done, abortOf(signal)]);
+    if (this.isOver()) throw signal.reason;
+    this.#scheduleEnd();
+    return this.#version;
+  }
+
+  /**
+   * A settled record for the effect's own transaction; another one each time.
+   *
+   * @throws {InvalidArgumentError} for one longer than `bytesMax`: no transaction has room for an upload.
+   */
+  encodeReady(result: InlineResult, bytesMax: number): Uint8Array {
+    const { record, bytes } = this.#next((live) => readyRecord(live, result));
+    if (bytes.byteLength > bytesMax) {
+      throw new InvalidArgumentError(
+        `the record would be ${bytes.byteLength} bytes long, and at most ${bytesMax} are kept in one: return a smaller value, or do without settlingWrite`,
+      );
+    }
+    this.#effectsIds.push(record.writeId);
+    return bytes;
+  }
+
   /**
    * The settling write: what `make` makes of the attempt's record, at the version held. Ends the renewing, unless the
    * record is larger than `bytesMax`.
@@ -139,24 +190,29 @@ export class Lease {
    * @throws {StoreError} that no retry can mend, and what a record that cannot be read throws.
    */
   async settle(make: (record: WritableRecord) => WritableRecord, bytesMax: number = Infinity): Promise<Settlement> {
-    const next = (): EncodedRecord => {
-      const record = make({ ...this.#record, ...stamp(this.#options.runtime, this.#record.ttlMs) });
-      return { record, bytes: encodeRecord(record) };
-    };
-    let write = next();
+    let write = this.#next(make);
     if (write.bytes.byteLength > bytesMax) return { kind: "tooLarge" };
     await this.stop();
     const session = this.#options.openSession();
     const backoff = new Backoff(this.#options.runtime);
+    if (this.mayBeSettled) {
+      const found = await look(session, this);
+      const settled = this.#settledByEffect(found);
+      if (settled !== undefined) return settled;
+      if (!this.#goOnFrom(found)) return { kind: "lost" };
+    }
     while (!this.#lost) {
       const { record } = write;
       const firstSentAtMs = this.#options.runtime.monotonicMs();
       this.#settlingIds.push(record.writeId);
       const settled = await this.#write(session, write, this.#settlingIds);
       if (settled.kind === "mine") return { kind: "written", record, firstSentAtMs };
-      if (!this.#goOnFrom(settled)) break;
+      const found = foundBy(settled);
+      const byEffect = this.#settledByEffect(found);
+      if (byEffect !== undefined) return byEffect;
+      if (!this.#goOnFrom(found)) break;
       await session.pause(backoff);
-      write = next();
+      write = this.#next(make);
     }
     return { kind: "lost" };
   }
@@ -172,20 +228,30 @@ export class Lease {
     await renewal.done;
   }
 
+  #next(make: (record: WritableRecord) => WritableRecord): EncodedRecord {
+    const record = make({ ...this.#record, ...stamp(this.#options.runtime, this.#record.ttlMs) });
+    return { record, bytes: encodeRecord(record) };
+  }
+
   #schedule(sentAtMs: number): void {
-    const { runtime, leaseMs, maxRunMs, firstSentAtMs } = this.#options;
-    this.#cancelTimer();
+    const { leaseMs, maxRunMs, firstSentAtMs } = this.#options;
     const renewAtMs = sentAtMs + leaseMs / 3;
-    const renews = renewAtMs < firstSentAtMs + maxRunMs;
-    const atMs = renews ? renewAtMs : this.#ownedUntilMs;
-    this.#cancelTimer = runtime.setTimer(Math.max(0, atMs - runtime.monotonicMs()), () => {
-      if (renews) {
-        void this.#renew();
-        return;
-      }
+    if (renewAtMs < firstSentAtMs + maxRunMs) this.#setTimer(renewAtMs, () => void this.#renew());
+    else this.#scheduleEnd();
+  }
+
+  /** It is not renewed any more. */
+  #scheduleEnd(): void {
+    this.#setTimer(this.#ownedUntilMs, () => {
       this.#abortUnproved();
       this.#options.onGivenUp();
     });
+  }
+
+  #setTimer(atMs: number, fire: () => void): void {
+    const { runtime } = this.#options;
+    this.#cancelTimer();
+    this.#cancelTimer = runtime.setTimer(Math.max(0, atMs - runtime.monotonicMs()), fire);
   }
 
   /** Never rejects. Joins a renewal that is under way. */
@@ -221,7 +287,7 @@ export class Lease {
           if (!this.#stopped) this.#schedule(firstSentAtMs);
           return;
         }
-        if (!this.#goOnFrom(settled)) return;
+        if (!this.#goOnFrom(foundBy(settled))) return;
         await session.pause(backoff);
       }
     } catch (error) {
@@ -230,11 +296,16 @@ export class Lease {
     }
   }
 
-  /** Whether the record that a refused write found is still this attempt's, to be written again at its version (E5). */
-  #goOnFrom(settled: Exclude<SettledWrite<IdempotencyRecord>, { kind: "mine" }>): boolean {
-    const { writeId } = settled.kind === "other" ? settled.seen : { writeId: undefined };
-    if (settled.kind === "other" && writeId !== undefined && this.#leaseIds.includes(writeId)) {
-      this.#version = settled.stored.version;
+  #settledByEffect(found: Found | undefined): Extract<Settlement, { kind: "withEffect" }> | undefined {
+    const { writeId, result } = found?.record ?? {};
+    if (found === undefined || writeId === undefined || result === undefined) return undefined;
+    return this.#effectsIds.includes(writeId) ? { kind: "withEffect", found, result } : undefined;
+  }
+
+  /** Whether the record that was found is still this attempt's, to be written again at its version (E5). */
+  #goOnFrom(found: Found | undefined): boolean {
+    if (found?.record.writeId !== undefined && this.#leaseIds.includes(found.record.writeId)) {
+      this.#version = found.stored.version;
       return true;
     }
     this.#lost = true;
@@ -272,4 +343,21 @@ export class Lease {
   #abortUnproved(): void {
     this.#abort.abort(new Error("the lease could not be renewed in time: another process may take the operation over"));
   }
+}
+
+export function readyRecord(record: WritableRecord, result: WritableRecord["result"]): WritableRecord {
+  return { ...record, status: "ready", leaseMs: undefined, result };
+}
+
+/** Resolves when `signal` aborts. */
+function abortOf(signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal.aborted) resolve();
+    else signal.addEventListener("abort", () => resolve(), { once: true });
+  });
+}
+
+/** What a write that was refused found. */
+function foundBy(settled: Exclude<SettledWrite<IdempotencyRecord>, { kind: "mine" }>): Found | undefined {
+  return settled.kind === "other" ? { record: settled.seen, stored: settled.stored } : undefined;
 }

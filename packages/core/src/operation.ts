@@ -1,5 +1,6 @@
 import { checkFunction, checkNames, checkObject } from "./check-argument.ts";
 import { InvalidArgumentError } from "./errors.ts";
+import type { Version } from "./conditional-store.ts";
 import { copyOf } from "./copy-of.ts";
 import type { JsonObject } from "./canonical-json.ts";
 import { checkRetention, type Retention } from "./retention.ts";
@@ -17,6 +18,37 @@ export interface EffectContext {
   readonly signal: AbortSignal;
   /** Until the deadline of the last caller that waits, in milliseconds; 0 when it has passed. Counted when it is read. */
   readonly remainingMs: number;
+}
+
+/** What `run` is told. */
+export interface RunContext extends EffectContext {
+  /**
+   * For a ledger in the same database as the record: the settling write (rule E5), for `run` to do in the transaction of its
+   * effect, so that both are there or neither is. What an owner before sent cannot commit any more, then, whatever the ledger
+   * refuses: the record has moved on from the version its transaction goes by.
+   *
+   * To be asked for when all else is ready, for the lease is not renewed any more from then on. `run` returns after the
+   * transaction was committed, and throws after it was rolled back, or when nobody knows; once it returns, nothing of it may be
+   * on its way. The answer is what the record says. Where that is nothing, what `run` threw goes by `onError`, and what it
+   * returned is not recorded: the next call recovers. A `run` that encodes nothing is settled like any other.
+   *
+   * @throws the signal's reason, when it has aborted.
+   */
+  readonly settlingWrite: () => Promise<SettlingWrite>;
+}
+
+/** A compare-and-swap of the operation's record, from its claim to its result. */
+export interface SettlingWrite {
+  /** The record's, in the store that `execute` was called with. */
+  readonly name: string;
+  /** Where the record is at another version, another owner has it: the transaction must be rolled back, and `run` throw. */
+  readonly expected: Version;
+  /**
+   * The record with this value as its result. Synchronous, and another one at each call: one for each try of the transaction.
+   *
+   * @throws {InvalidArgumentError} for a value that cannot be recorded, or whose record is longer than `inlineBytesMax`.
+   */
+  readonly encode: (value: unknown) => Uint8Array;
 }
 
 /** What a ledger says of an operation. */
@@ -71,7 +103,7 @@ export interface OperationOptions<Input, Value> {
   /**
    * The effect. What it returns is recorded: JSON, a string, bytes or nothing.
    */
-  readonly run: (input: Input, context: EffectContext) => Value | PromiseLike<Value>;
+  readonly run: (input: Input, context: RunContext) => Value | PromiseLike<Value>;
   /** Has no default, because only the author knows. */
   readonly recovery: Recovery<Input, NoInfer<Value>>;
   /** Default: `"recover"` for every error. Not asked once the effect's signal has aborted. */
@@ -110,7 +142,7 @@ export interface OperationOptions<Input, Value> {
 /** An operation with at most one effect per key. */
 export interface OperationDefinition<Input, Value> {
   readonly name: string;
-  readonly run: (input: Input, context: EffectContext) => Value | PromiseLike<Value>;
+  readonly run: (input: Input, context: RunContext) => Value | PromiseLike<Value>;
   readonly recovery: Recovery<Input, NoInfer<Value>>;
   readonly onError: (error: unknown) => ErrorMeaning;
   readonly fingerprint: (input: Input) => unknown;

@@ -13,7 +13,14 @@ import { settle } from "@firstwrite/memory";
 
 import { bytesText, type Interners } from "./interner.ts";
 import type { Answer, Channel, Request } from "./request.ts";
-import { NoAnswerError, TRAITS, type Ending, type Scenario, type ServiceClient } from "./scenario.ts";
+import {
+  NoAnswerError,
+  TRAITS,
+  type Ending,
+  type Scenario,
+  type ServiceClient,
+  type SharedDatabase,
+} from "./scenario.ts";
 
 /** What the code is told. Two processes of one caller that were told the same are in the same state. */
 export type Told =
@@ -215,7 +222,7 @@ export class CallerProcess<Result, Model> {
     return {
       request: <Asked>(
         label: string,
-        apply: (model: Model) => Asked,
+        apply: (model: Model, database: SharedDatabase) => Asked,
         { readOnly = false, signal }: { readonly readOnly?: boolean; readonly signal?: AbortSignal | undefined } = {},
       ): Promise<Asked> => {
         if (signal?.aborted === true) return Promise.reject(signal.reason);

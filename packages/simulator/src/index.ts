@@ -11,6 +11,7 @@ export {
   type Served,
   type ServiceClient,
   type ServiceOptions,
+  type SharedDatabase,
   type StartingRecord,
   type World,
 } from "./scenario.ts";
@@ -20,10 +21,12 @@ export {
   DeclinedError,
   DuplicateRowError,
   FencedError,
+  RecordMovedError,
   type LedgerClient,
   type LedgerOptions,
   type LedgerRow,
   type LedgerState,
   type RequestOptions,
+  type Settling,
 } from "./model-ledger.ts";
 export type { OperationModel } from "./operation-rules.ts";

@@ -1,6 +1,6 @@
 /** A ledger, as small as one can be: what an operation's effect is had on. */
 
-import type { Json } from "@firstwrite/core";
+import { sha256, type Json, type SettlingWrite } from "@firstwrite/core";
 
 import type { ServiceClient } from "./scenario.ts";
 
@@ -38,10 +38,11 @@ export interface LedgerClient {
    *
    * @throws {DuplicateRowError} where the ledger is unique and has a row of this operation.
    * @throws {FencedError} where it is fenced and has seen a higher attempt.
+   * @throws {RecordMovedError} with `settling`, where the record is at another version.
    * @throws {DeclinedError} by the fault `declined`: nothing was done.
    * @throws {NoAnswerError} when nobody knows.
    */
-  insert(row: LedgerRow, options?: RequestOptions): Promise<Json>;
+  insert(row: LedgerRow, options?: RequestOptions & { readonly settling?: Settling | undefined }): Promise<Json>;
   /** The first row of the operation. @throws {NoAnswerError} */
   find(operationId: string, options?: RequestOptions): Promise<LedgerRow | undefined>;
   /**
@@ -56,6 +57,11 @@ export interface LedgerClient {
 /** `signal`: gives the request up, with its reason; it may be under way. */
 export interface RequestOptions {
   readonly signal?: AbortSignal | undefined;
+}
+
+/** A record in the ledger's own database, to be replaced in the transaction that inserts: an operation's `settlingWrite`. */
+export interface Settling extends Pick<SettlingWrite, "name" | "expected"> {
+  readonly bytes: Uint8Array;
 }
 
 /** The ledger has a row of this operation. */
@@ -73,6 +79,14 @@ export class FencedError extends Error {
   constructor(attempt: number, seen: number) {
     super(`attempt ${attempt} comes after attempt ${seen}`);
     this.name = "FencedError";
+  }
+}
+
+/** The record that was to be settled with the row has another version: both were left alone. */
+export class RecordMovedError extends Error {
+  constructor() {
+    super("another attempt has the record: the transaction was rolled back");
+    this.name = "RecordMovedError";
   }
 }
 
@@ -99,13 +113,16 @@ export function ledgerClient<Model extends { readonly ledger: LedgerState }>(
     attempts[operationId] = attempt;
   };
   return {
-    insert: ({ operationId, attempt, value }, options) =>
+    insert: ({ operationId, attempt, value }, { settling, ...options } = {}) =>
       service.request(
-        `insert ${JSON.stringify(value)} for attempt ${attempt} of ${operationId}`,
-        ({ ledger }) => {
+        `insert ${JSON.stringify(value)} for attempt ${attempt} of ${operationId}${settling === undefined ? "" : shown(settling)}`,
+        ({ ledger }, database) => {
           if (fenced) admit(ledger, operationId, attempt);
           const there = rowOf(ledger, operationId);
           if (unique && there !== undefined) throw new DuplicateRowError(there);
+          if (settling !== undefined && !database.replace(settling.name, settling.expected, settling.bytes)) {
+            throw new RecordMovedError();
+          }
           ledger.rows.push({ operationId, attempt, value });
           return value;
         },
@@ -129,4 +146,9 @@ export function ledgerClient<Model extends { readonly ledger: LedgerState }>(
 
 function rowOf({ rows }: LedgerState, operationId: string): LedgerRow | undefined {
   return rows.find((row) => row.operationId === operationId);
+}
+
+/** Of no other write: the bytes are never written twice. */
+function shown({ expected, bytes }: Settling): string {
+  return ` and settle at ${expected} (${sha256(bytes).slice("sha256:".length, "sha256:".length + 8)})`;
 }

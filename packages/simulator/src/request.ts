@@ -2,6 +2,8 @@
 
 import type { StoredRecord, Version, WriteOutcome } from "@firstwrite/core";
 
+import type { SharedDatabase } from "./scenario.ts";
+
 export const channels = ["store", "service"] as const;
 /** A caller has at most one request under way on each. */
 export type Channel = (typeof channels)[number];
@@ -28,10 +30,10 @@ export interface StoreRequest extends AnyRequest {
   readonly content: Content | undefined;
 }
 
-interface ServiceRequest<Model> extends AnyRequest {
+export interface ServiceRequest<Model> extends AnyRequest {
   readonly channel: "service";
   readonly label: string;
-  readonly apply: (model: Model) => unknown;
+  readonly apply: (model: Model, database: SharedDatabase) => unknown;
 }
 
 /** Bytes, with a number that is equal for equal bytes. */

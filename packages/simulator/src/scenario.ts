@@ -1,6 +1,6 @@
 /** What a user of the explorer writes, and what it gives to their code. */
 
-import type { ConditionalStore, Runtime, StoreTraits } from "@firstwrite/core";
+import type { ConditionalStore, Runtime, StoreTraits, Version } from "@firstwrite/core";
 
 /**
  * What is explored. `Model` is what is known of the world beside the store, as JSON data: the service that callers have
@@ -111,15 +111,25 @@ export interface ServiceClient<Model> {
    *
    * @param label what is asked: two requests of equal labels must do the same.
    * @param apply does it, by changing the model. It may use nothing else that changes. Its answer is JSON, or what it
-   *   throws, of which the caller is told as a rejection.
+   *   throws, of which the caller is told as a rejection. `database`: the store's records, for a service that has them in
+   *   its own database.
    * @param options `readOnly`: `apply` changes nothing. `signal`: rejects with its reason; the request may be under way.
    * @throws {NoAnswerError} for a lost or late request or a lost reply.
    */
   request<Answer>(
     label: string,
-    apply: (model: Model) => Answer,
+    apply: (model: Model, database: SharedDatabase) => Answer,
     options?: { readonly readOnly?: boolean; readonly signal?: AbortSignal | undefined },
   ): Promise<Answer>;
+}
+
+/** A database that the service shares with the store: what one request does there is one transaction. */
+export interface SharedDatabase {
+  /**
+   * As the store's `replace`, done with the rest of the request when it is answered, and not at all when `apply` throws. False:
+   * the record is at another version. Once in a request.
+   */
+  replace(name: string, expected: Version, bytes: Uint8Array): boolean;
 }
 
 /** The service did not answer: what was asked may have been done, may be done later, or never. */

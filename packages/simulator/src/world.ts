@@ -21,9 +21,10 @@ import {
   type Channel,
   type Content,
   type Request,
+  type ServiceRequest,
   type StoreRequest,
 } from "./request.ts";
-import type { Checks, Ending, Fault, ModelRecord, Scenario, World } from "./scenario.ts";
+import type { Checks, Ending, Fault, ModelRecord, Scenario, SharedDatabase, World } from "./scenario.ts";
 
 const START_AT: number = Date.UTC(2026, 0, 1);
 const HOUR_MS = 3_600_000;
@@ -442,7 +443,18 @@ export class PlayedWorld<Result, Model> implements World<Model> {
   /** @throws {Broken} when a check fails. */
   #applyAndCheck(request: Request<Model>): Answer {
     if (request.channel === "store") return this.#applyToStore(request);
-    const answer = applyToModel(request, this.model);
+    const replaced: { name: string; content: Content }[] = [];
+    const answer = applyToModel(request, this.model, {
+      replace: (name, expected, bytes) => {
+        if (replaced.length > 0) throw new Error("one request replaces one record");
+        if (!this.#isAt(name, expected)) return false;
+        replaced.push({ name, content: this.#content(Uint8Array.from(bytes)) });
+        return true;
+      },
+    });
+    if (answer.kind === "value") {
+      for (const { name, content } of replaced) this.#put(name, content, request.caller);
+    }
     if (!request.readOnly) {
       const { label, caller } = request;
       this.#check(() => this.#checks.onServed?.({ label, caller, event: this.#event }, this));
@@ -462,14 +474,24 @@ export class PlayedWorld<Result, Model> implements World<Model> {
       };
       return { kind: "record", record };
     }
-    const holds =
-      operation === "create" ? before === undefined : before !== undefined && versionOf(before) === expected;
+    const holds = operation === "create" ? before === undefined : this.#isAt(name, expected);
     if (!holds) return { kind: "outcome", outcome: { kind: "refused" } };
+    const outcome: WriteOutcome = { kind: "written", version: this.#put(name, content, caller), at: this.#now };
+    return { kind: "outcome", outcome };
+  }
+
+  #isAt(name: string, expected: Version | undefined): boolean {
+    const there = this.#records.get(name);
+    return there !== undefined && versionOf(there) === expected;
+  }
+
+  /** @throws {Broken} when a check fails. */
+  #put(name: string, content: Content, caller: number): Version {
+    const before = this.#records.get(name);
     const after: StoredContent = { ...content, modifiedAt: this.#now };
     this.#records.set(name, after);
     this.#check(() => this.#checks.onWritten?.({ name, before, after, caller, event: this.#event }, this));
-    const outcome: WriteOutcome = { kind: "written", version: versionOf(after), at: this.#now };
-    return { kind: "outcome", outcome };
+    return versionOf(after);
   }
 
   /** Whether `pending` asks for what its caller knows. */
@@ -581,11 +603,12 @@ export class PlayedWorld<Result, Model> implements World<Model> {
 }
 
 function applyToModel<Model>(
-  { apply }: { readonly apply: (model: Model) => unknown },
+  { apply }: Pick<ServiceRequest<Model>, "apply">,
   model: Model,
+  database: SharedDatabase,
 ): Extract<Answer, { kind: "value" | "error" }> {
   try {
-    return { kind: "value", value: structuredClone(apply(model)) };
+    return { kind: "value", value: structuredClone(apply(model, database)) };
   } catch (error) {
     return { kind: "error", error };
   }
