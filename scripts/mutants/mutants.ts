@@ -17,7 +17,8 @@ export interface Mutant {
 }
 
 /** The core's own tests, which are quick, then the explorer's small plans. */
-const TESTS = "packages/core/test/*.test.ts packages/simulator/test/execute.test.ts";
+const TESTS =
+  "packages/core/test/*.test.ts packages/simulator/test/execute.test.ts packages/simulator/test/settling-write.test.ts";
 
 export const mutants: readonly Mutant[] = [
   mutant("E2.1 †", "a record is stale before the store's clock can be sure", "classify.ts", {
@@ -168,6 +169,30 @@ export const mutants: readonly Mutant[] = [
   mutant("E5", "what is not recorded is said to be", "attempt.ts", {
     line: "replayed: false, recorded: false };",
     becomes: "replayed: false, recorded: true };",
+  }),
+  mutant("E5", "what the effect was given to settle with is not known again", "lease.ts", {
+    line: "    this.#effectsIds.push(record.writeId);\n",
+    becomes: "",
+  }),
+  mutant("E5", "what the effect has settled is overlooked between the look and the write", "lease.ts", {
+    line: "if (byEffect !== undefined) return byEffect;",
+    becomes: "",
+  }),
+  mutant("E5", "a value is recorded in front of its own transaction", "attempt.ts", {
+    line: "if (this.lease.mayBeSettled) return this.#settledWithEffect(value);",
+    becomes: "",
+  }),
+  mutant("E5", "an effect that settles has its lease renewed under it", "lease.ts", {
+    line: "    const { signal } = this.#abort;\n    this.#stopped = true;\n    this.#cancelTimer();\n",
+    becomes: "    const { signal } = this.#abort;\n",
+  }),
+  mutant("E5", "an effect that settles does so at the version before a renewal", "lease.ts", {
+    line: "if (this.#renewal !== undefined) await Promise.race([this.#renewal.done, abortOf(signal)]);",
+    becomes: "",
+  }),
+  mutant("E5", "an effect that settles is begun though the lease is over", "lease.ts", {
+    line: "if (this.isOver()) throw signal.reason;",
+    becomes: "",
   }),
   mutant("E6", "reconcile cannot tell, and it is run", "attempt.ts", {
     line: 'if (answer === "unknown") return this.#hold(undefined);',

@@ -56,7 +56,7 @@ describe("execute: what an effect is told (E4)", () => {
     assert.equal(left(), 5_000);
     const { remainingMs, ...others } = context;
     assert.equal(remainingMs, 5_000);
-    assert.deepEqual(Object.keys(others), ["operationId", "attempt", "signal"]);
+    assert.deepEqual(Object.keys(others), ["operationId", "attempt", "signal", "settlingWrite"]);
     await on.clock.advance(5_000);
     assert.equal(left(), 0, "nobody waits any more");
     await on.clock.advance(60_000);

@@ -16,8 +16,10 @@ import {
   KeySpentError,
   type AtPoint,
   type LedgerCall,
+  type Payout,
   type PayoutLedger,
   type PayoutOrder,
+  type RecordWrite,
 } from "./ledger/payout-ledger.ts";
 import { answerOf, type PayoutAnswer } from "./payout-answer.ts";
 import type { PayoutRequest } from "./payout-request.ts";
@@ -85,7 +87,11 @@ export function defineCreatePayout(options: CreatePayoutOptions): CreatePayout {
     recoverAfterMs: 0,
     async run(input, context) {
       atPoint("claimed");
-      return answerOf(await ledger.commit(orderOf(input, context, now()), callOf(context)));
+      const order = orderOf(input, context, now());
+      if (ledger.commitAndSettle === undefined) return answerOf(await ledger.commit(order, callOf(context)));
+      const { name, expected, encode } = await context.settlingWrite();
+      const settle = (payout: Payout): RecordWrite => ({ name, expected, bytes: encode(answerOf(payout)) });
+      return answerOf(await ledger.commitAndSettle(order, callOf(context), settle));
     },
     recovery: {
       absentIsFinal: true,

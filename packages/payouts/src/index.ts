@@ -22,6 +22,7 @@ export { signKeyTime } from "./payout-key.ts";
 export { Merchants, parseMerchants, sha256Hex, type Merchant } from "./merchants.ts";
 export { reconcile, type Reconciliation, type ReconcileOptions, type ReconcileReport } from "./reconcile.ts";
 export { openOneDatabase, type OneDatabase } from "./one-database.ts";
+export { openPlaces, type Places } from "./places.ts";
 export { openLedger } from "./ledger/open-ledger.ts";
 export { SqliteLedger, type SqliteLedgerOptions } from "./ledger/sqlite-ledger.ts";
 export {
@@ -39,5 +40,6 @@ export {
   type PayoutLedger,
   type PayoutOrder,
   type PayoutPoint,
+  type RecordWrite,
 } from "./ledger/payout-ledger.ts";
 export { openApiDocument } from "./openapi.ts";

@@ -2,24 +2,23 @@
 import { readFileSync } from "node:fs";
 
 import { days, IdempotencyError, StoreError } from "@firstwrite/core";
-import { openStore } from "@firstwrite/stores";
 import { Command, InvalidArgumentError as InvalidOption, Option } from "commander";
 
 import type { Deployment } from "./create-payout.ts";
 import { demo } from "./demo.ts";
-import { openLedger } from "./ledger/open-ledger.ts";
 import { LedgerUnavailableError } from "./ledger/payout-ledger.ts";
 import { parseMerchants } from "./merchants.ts";
+import { openPlaces } from "./places.ts";
 import { reconcile } from "./reconcile.ts";
 import { startPayoutServer } from "./server.ts";
 import { untilStopped } from "./until-stopped.ts";
 
-interface Places {
+interface PlaceArguments {
   readonly store: string;
   readonly ledger: string;
 }
 
-interface ServeArguments extends Places {
+interface ServeArguments extends PlaceArguments {
   readonly merchants: string;
   readonly port: number;
   readonly host: string;
@@ -75,7 +74,7 @@ withPlaces(program.command("reconcile"))
   .description("bring together unresolved operations and the ledger; may run beside the service")
   .option("--since-days <n>", "look at payouts of the last days", number, 7)
   .option("--by <name>", "who is told in the records' history", "payouts reconcile")
-  .action((options: Places & { sinceDays: number; by: string }) => end(runReconcile(options)));
+  .action((options: PlaceArguments & { sinceDays: number; by: string }) => end(runReconcile(options)));
 
 program
   .command("demo")
@@ -113,12 +112,12 @@ async function runServer(options: ServeArguments): Promise<void> {
     leaseMs,
     ...(ttlDays !== undefined && { ttlMs: days(ttlDays) }),
   };
-  const store = await openStore(options.store);
+  const { store, openLedger, close } = await openPlaces(options.store, options.ledger);
   try {
     const server = await startPayoutServer({
       ...options,
       store,
-      openLedger: (told) => openLedger(options.ledger, told),
+      openLedger,
       merchants,
       deployment,
     });
@@ -126,7 +125,7 @@ async function runServer(options: ServeArguments): Promise<void> {
     await untilStopped();
     await server.close();
   } finally {
-    await store.close?.();
+    await close();
   }
 }
 
@@ -135,10 +134,10 @@ async function runReconcile({
   ledger: ledgerUrl,
   sinceDays,
   by,
-}: Places & { sinceDays: number; by: string }): Promise<void> {
-  const store = await openStore(storeUrl);
+}: PlaceArguments & { sinceDays: number; by: string }): Promise<void> {
+  const { store, openLedger, close } = await openPlaces(storeUrl, ledgerUrl);
   try {
-    const ledger = await openLedger(ledgerUrl);
+    const ledger = await openLedger();
     try {
       const done = new Map<string, number>();
       const { unresolved, payouts, unreadable } = await reconcile({
@@ -160,7 +159,7 @@ async function runReconcile({
       await ledger.close();
     }
   } finally {
-    await store.close?.();
+    await close();
   }
 }
 

@@ -8,7 +8,10 @@ import { SqliteStore } from "@firstwrite/sqlite";
 import { SqliteLedger } from "./ledger/sqlite-ledger.ts";
 import type { AtPoint, LedgerTimer } from "./ledger/payout-ledger.ts";
 
-/** Keys and ledger in one SQLite file, on one connection: one thing to keep, to copy and to restore. */
+/**
+ * Keys and ledger in one SQLite file, on one connection: one thing to keep, to copy and to restore. A payout and the record
+ * that says so are one transaction.
+ */
 export interface OneDatabase {
   readonly store: SqliteStore;
   /** On the same connection. Closing it leaves that open. */
@@ -32,7 +35,7 @@ export async function openOneDatabase(path: string): Promise<OneDatabase> {
     const store = await SqliteStore.open({ database });
     return {
       store,
-      openLedger: (told) => SqliteLedger.open({ database, ...told }),
+      openLedger: (told) => SqliteLedger.open({ database, records: store, ...told }),
       close: () => database.close(),
     };
   } catch (error) {

@@ -16,12 +16,14 @@ import {
   type PayoutInput,
   type PayoutLedger,
   type PayoutOrder,
+  type RecordWrite,
 } from "@firstwrite/payouts";
 import {
   DuplicateRowError,
   exploreOperation,
   FencedError as ModelFencedError,
   NoAnswerError,
+  RecordMovedError,
   Violation,
   type LedgerClient,
   type LedgerOptions,
@@ -55,6 +57,15 @@ describe("the payout operation, in every schedule", () => {
     });
   }
 
+  it("is safe on any ledger that settles its record in the same transaction", async function () {
+    this.timeout(60_000);
+    for (const changes of [{}, { faultsMax: 1, jumpsMs: [5_001] }]) {
+      const { states } = await exploreOperation(plan({ ...changes, ledger: {} }, undefined, true));
+      console.log(`      ${states} states`);
+      assert.ok(states > 100);
+    }
+  });
+
   it("is unsafe on a ledger that is neither unique nor fenced, which the explorer finds", async function () {
     this.timeout(60_000);
     await assert.rejects(exploreOperation(plan({ ledger: {} })), Violation);
@@ -64,6 +75,7 @@ describe("the payout operation, in every schedule", () => {
 function plan(
   changes: Partial<OperationPlan<PayoutInput, PayoutAnswer>> & { readonly ledger?: LedgerOptions },
   decline?: DeclineCode,
+  settles: boolean = false,
 ): OperationPlan<PayoutInput, PayoutAnswer> {
   return {
     callers: 2,
@@ -71,7 +83,7 @@ function plan(
     inputs: [input],
     ledger: { unique: true, fenced: true },
     operation: ({ ledger, runtime }) =>
-      defineCreatePayout({ ledger: new ModelledLedger(ledger, decline), now: () => runtime.now() }),
+      defineCreatePayout({ ledger: new ModelledLedger(ledger, decline, settles), now: () => runtime.now() }),
     ...changes,
   };
 }
@@ -81,17 +93,28 @@ class ModelledLedger implements PayoutLedger {
   readonly #client: LedgerClient;
   readonly #decline: DeclineCode | undefined;
 
-  constructor(client: LedgerClient, decline: DeclineCode | undefined) {
+  readonly commitAndSettle?: NonNullable<PayoutLedger["commitAndSettle"]>;
+
+  /** @param settles the records are in its own database */
+  constructor(client: LedgerClient, decline: DeclineCode | undefined, settles: boolean) {
     this.#client = client;
     this.#decline = decline;
+    if (settles) this.commitAndSettle = (order, call, settle) => this.#commit(order, call, settle);
   }
 
-  async commit(order: PayoutOrder, { signal }: LedgerCall): Promise<Payout> {
+  commit(order: PayoutOrder, call: LedgerCall): Promise<Payout> {
+    return this.#commit(order, call);
+  }
+
+  async #commit(order: PayoutOrder, { signal }: LedgerCall, settle?: (payout: Payout) => RecordWrite): Promise<Payout> {
     const { operationId, attempt } = order;
     const payout: Payout = { ...order, payoutId: payoutIdOf(operationId), decline: this.#decline };
     const { decline, ...rest } = payout;
     try {
-      await this.#client.insert({ operationId, attempt, value: { ...rest, decline: decline ?? null } }, { signal });
+      await this.#client.insert(
+        { operationId, attempt, value: { ...rest, decline: decline ?? null } },
+        { signal, settling: settle?.(payout) },
+      );
       return payout;
     } catch (error) {
       if (error instanceof DuplicateRowError) return payoutOf(error.row.value);
@@ -141,7 +164,7 @@ function payoutOf(value: Json): Payout {
 }
 
 function asLedgerError(error: unknown): unknown {
-  if (error instanceof ModelFencedError) return new FencedError();
+  if (error instanceof ModelFencedError || error instanceof RecordMovedError) return new FencedError();
   if (error instanceof NoAnswerError) return new LedgerUnavailableError("the model gave no answer");
   return error;
 }

@@ -1,6 +1,6 @@
 /** The ledger: what was paid, to whom, by which operation. The one place that knows whether an effect happened. */
 
-import { brandedError, type ErrorBrand } from "@firstwrite/core";
+import { brandedError, type ErrorBrand, type SettlingWrite } from "@firstwrite/core";
 
 import type { Currency } from "../money.ts";
 
@@ -37,6 +37,11 @@ export interface LedgerCall {
   readonly remainingMs: number;
 }
 
+/** A record, to be replaced where it is at `expected`. */
+export interface RecordWrite extends Pick<SettlingWrite, "name" | "expected"> {
+  readonly bytes: Uint8Array;
+}
+
 /** An account, and what is in it. */
 export interface Balance {
   readonly account: string;
@@ -69,6 +74,17 @@ export interface PayoutLedger {
    * @throws {KeySpentError} when the merchant's key has made another operation's payout.
    */
   commit(order: PayoutOrder, call: LedgerCall): Promise<Payout>;
+  /**
+   * {@link commit}, of a ledger that has the idempotency records in its own database: in the same transaction it does what
+   * `settle` makes of the payout.
+   *
+   * @throws {FencedError} for a record at another version, which a later attempt has: nothing is paid.
+   */
+  readonly commitAndSettle?: (
+    order: PayoutOrder,
+    call: LedgerCall,
+    settle: (payout: Payout) => RecordWrite,
+  ) => Promise<Payout>;
   /** Makes the ledger refuse every attempt below `attempt`, and then looks. `undefined` is final for those. */
   shutOut(operationId: string, attempt: number, call: LedgerCall): Promise<Payout | undefined>;
   /** The payout of an operation. */
@@ -99,11 +115,11 @@ const fenced: ErrorBrand = brandedError("FencedError");
 const keySpent: ErrorBrand = brandedError("KeySpentError");
 const unavailable: ErrorBrand = brandedError("LedgerUnavailableError");
 
-/** A later attempt has asked for the operation: this one may do nothing any more. */
+/** A later attempt has the operation, at the ledger or by its record: this one may do nothing any more. */
 export class FencedError extends Error {
   readonly code = "FENCED" as const;
   constructor() {
-    super("a later attempt of the operation has been at the ledger: this one may not commit any more");
+    super("a later attempt has the operation: this one may not commit any more");
     fenced.mark(this);
   }
 

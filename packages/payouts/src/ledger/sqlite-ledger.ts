@@ -4,10 +4,12 @@ import { DatabaseSync, type StatementSync } from "node:sqlite";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { InvalidArgumentError } from "@firstwrite/core";
+import type { SqliteStore } from "@firstwrite/sqlite";
 
 import type { Currency } from "../money.ts";
 import * as book from "./book.ts";
 import {
+  FencedError,
   LedgerUnavailableError,
   type AtPoint,
   type LedgerAudit,
@@ -21,6 +23,8 @@ import {
 export interface SqliteLedgerOptions {
   /** The database file, which is made if it is not there; or a connection of the caller's, who closes it. */
   readonly database: string | DatabaseSync;
+  /** The idempotency records, on the same connection: they are then settled in the transaction that pays. */
+  readonly records?: Pick<SqliteStore, "replaceWithin">;
   readonly onTime?: LedgerTimer;
   readonly atPoint?: AtPoint;
 }
@@ -38,13 +42,18 @@ export class SqliteLedger implements PayoutLedger {
   readonly #onTime: LedgerTimer;
   readonly #atPoint: AtPoint;
   readonly #statements = new Map<string, StatementSync>();
+  readonly commitAndSettle?: NonNullable<PayoutLedger["commitAndSettle"]>;
 
   /** @throws {InvalidArgumentError} for a file that cannot be opened. */
-  static async open({ database, onTime = () => {}, atPoint = () => {} }: SqliteLedgerOptions): Promise<SqliteLedger> {
+  static async open(options: SqliteLedgerOptions): Promise<SqliteLedger> {
+    const { database } = options;
     if (typeof database !== "string") {
-      const ledger = new SqliteLedger(database, false, onTime, atPoint);
+      const ledger = new SqliteLedger(database, options);
       await ledger.#prepare();
       return ledger;
+    }
+    if (options.records !== undefined) {
+      throw new InvalidArgumentError("records are settled on their own connection: give it as database");
     }
     let opened: DatabaseSync;
     try {
@@ -54,7 +63,7 @@ export class SqliteLedger implements PayoutLedger {
     } catch (cause) {
       throw new InvalidArgumentError("the ledger's file cannot be opened: give sqlite:PATH on a local disk", { cause });
     }
-    const ledger = new SqliteLedger(opened, true, onTime, atPoint);
+    const ledger = new SqliteLedger(opened, options);
     try {
       await ledger.#prepare();
     } catch (error) {
@@ -64,18 +73,26 @@ export class SqliteLedger implements PayoutLedger {
     return ledger;
   }
 
-  private constructor(database: DatabaseSync, owned: boolean, onTime: LedgerTimer, atPoint: AtPoint) {
+  private constructor(database: DatabaseSync, options: SqliteLedgerOptions) {
+    const { records, onTime = () => {}, atPoint = () => {} } = options;
     this.#database = database;
-    this.#owned = owned;
+    this.#owned = database !== options.database;
     this.#onTime = onTime;
     this.#atPoint = atPoint;
+    if (records === undefined) return;
+    this.commitAndSettle = (order, call, settle) =>
+      this.#commit(order, call, (payout) => {
+        const { name, expected, bytes } = settle(payout);
+        if (!records.replaceWithin(name, expected, bytes)) throw new FencedError();
+      });
   }
 
-  /**
-   * @param within is called in the transaction, with the payout that it is about to commit: for a record in the same database,
-   *   which is settled there. What it throws rolls all of it back, and is thrown.
-   */
-  async commit(order: PayoutOrder, call: LedgerCall, within: (payout: Payout) => void = () => {}): Promise<Payout> {
+  commit(order: PayoutOrder, call: LedgerCall): Promise<Payout> {
+    return this.#commit(order, call, () => {});
+  }
+
+  /** @param within is called in the transaction. What it throws rolls all of it back, and is thrown. */
+  async #commit(order: PayoutOrder, call: LedgerCall, within: (payout: Payout) => void): Promise<Payout> {
     const payout = await this.#transaction(call, "BEGIN IMMEDIATE", () => {
       const decided = this.#play(book.commitPayout(order));
       within(decided);

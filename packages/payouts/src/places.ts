@@ -1,0 +1,42 @@
+import { resolve } from "node:path";
+
+import type { ConditionalStore } from "@firstwrite/core";
+import { openStore } from "@firstwrite/stores";
+
+import { openLedger } from "./ledger/open-ledger.ts";
+import type { AtPoint, LedgerTimer, PayoutLedger } from "./ledger/payout-ledger.ts";
+import { openOneDatabase } from "./one-database.ts";
+
+/** Where the idempotency records are, and the ledger. */
+export interface Places {
+  readonly store: ConditionalStore;
+  /** Closed by its opener, before {@link close}. */
+  readonly openLedger: (told?: { readonly onTime?: LedgerTimer; readonly atPoint?: AtPoint }) => Promise<PayoutLedger>;
+  readonly close: () => Promise<void>;
+}
+
+/**
+ * Opens what two URLs name. Where both name one SQLite file a payout and its record are one transaction.
+ *
+ * @throws as `openStore`, and {@link InvalidArgumentError} for a file that cannot be opened.
+ */
+export async function openPlaces(storeUrl: string, ledgerUrl: string): Promise<Places> {
+  const file = sqliteFile(storeUrl);
+  if (file !== undefined && file === sqliteFile(ledgerUrl)) {
+    const { store, openLedger: open, close } = await openOneDatabase(file);
+    return { store, openLedger: open, close: async () => close() };
+  }
+  const store = await openStore(storeUrl);
+  return {
+    store,
+    openLedger: (told) => openLedger(ledgerUrl, told),
+    close: async () => {
+      await store.close?.();
+    },
+  };
+}
+
+function sqliteFile(url: string): string | undefined {
+  const path = /^sqlite:(?:\/\/)?(?<path>[^?]+)$/.exec(url)?.groups?.["path"];
+  return path === undefined ? undefined : resolve(path);
+}
