@@ -4,8 +4,7 @@
  *     node service.ts '{"storeUrl": …, "ledgerUrl": …, "port": …, "dies": {"committed": 0.1}}'
  */
 
-import { Merchants, openLedger, startPayoutServer, type PayoutPoint } from "@firstwrite/payouts";
-import { openStore } from "@firstwrite/stores";
+import { Merchants, openPlaces, startPayoutServer, type PayoutPoint } from "@firstwrite/payouts";
 
 export interface ServiceOrder {
   readonly storeUrl: string;
@@ -20,10 +19,10 @@ export interface ServiceOrder {
 export type ServiceLine = "up" | `dies ${PayoutPoint}`;
 
 const order: ServiceOrder = JSON.parse(process.argv[2] ?? "");
-const store = await openStore(order.storeUrl);
+const { store, openLedger } = await openPlaces(order.storeUrl, order.ledgerUrl);
 await startPayoutServer({
   store,
-  openLedger: (told) => openLedger(order.ledgerUrl, told),
+  openLedger,
   merchants: new Merchants([{ id: "acme", apiKeySha256: order.apiKeySha256 }]),
   port: order.port,
   waitMs: 500,

@@ -21,7 +21,7 @@ import type { ServiceLine, ServiceOrder } from "./service.ts";
 
 const program = fileURLToPath(new URL("service.ts", import.meta.url));
 const API_KEY = "sk_storm";
-const POINTS: readonly PayoutPoint[] = ["claimed", "in_transaction", "committed", "settling", "replying"];
+export const allPoints: readonly PayoutPoint[] = ["claimed", "in_transaction", "committed", "settling", "replying"];
 /** How often a process dies at each point that it reaches; and at the one where the fewest have died, so that none is left out. */
 const DEATH_RATE = 0.03;
 const DEATH_RATE_MAX = 0.2;
@@ -38,6 +38,8 @@ export interface PayoutStormOptions {
   /** A client of the same place, for looking at it in the end. */
   readonly openStore: () => Promise<ConditionalStore>;
   readonly operations: number;
+  /** Where processes die: each of them has to be reached. */
+  readonly points: readonly PayoutPoint[];
   /** Gives the storm up, in milliseconds. */
   readonly withinMs: number;
 }
@@ -254,7 +256,7 @@ class PayoutStorm {
       "outside:funding": -all,
     });
     assert.ok(
-      POINTS.every((point) => this.#killedAt[point] > 0),
+      this.#options.points.every((point) => this.#killedAt[point] > 0),
       `the storm was calm: ${JSON.stringify(this.#killedAt)}`,
     );
   }
@@ -299,8 +301,9 @@ class Service {
   }
 
   #deathRates(): ServiceOrder["dies"] {
-    const [fewest] = POINTS.toSorted((one, other) => this.#killedAt[one] - this.#killedAt[other]);
-    return Object.fromEntries(POINTS.map((point) => [point, point === fewest ? DEATH_RATE_MAX : DEATH_RATE]));
+    const { points } = this.#options;
+    const [fewest] = points.toSorted((one, other) => this.#killedAt[one] - this.#killedAt[other]);
+    return Object.fromEntries(points.map((point) => [point, point === fewest ? DEATH_RATE_MAX : DEATH_RATE]));
   }
 
   async #spawn(): Promise<void> {
@@ -321,7 +324,7 @@ class Service {
     const lines = createInterface({ input: child.stdout });
     lines.on("line", (line) => {
       if (isLine(line, "up")) up();
-      const point = POINTS.find((known) => isLine(line, `dies ${known}`));
+      const point = allPoints.find((known) => isLine(line, `dies ${known}`));
       if (point !== undefined) this.#killedAt[point] += 1;
     });
     child.once("close", (code, signal) => {
