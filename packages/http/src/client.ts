@@ -12,8 +12,10 @@ export interface IdempotentFetchOptions {
   readonly attemptsMax?: number;
   /** After this long a sending is given up, and sent again, in milliseconds. Default 30,000. */
   readonly attemptMs?: number;
-  /** The wait before the second sending, in milliseconds, doubled for each one more, up to 30 s. Default 250. */
+  /** The wait before the second sending, in milliseconds, doubled for each one more. Default 250. */
   readonly backoffMs?: number;
+  /** The longest such wait, in milliseconds; at least `backoffMs`. A `Retry-After` may be longer. Default 30,000. */
+  readonly backoffMsMax?: number;
   /** Sends once. Default: the global `fetch`. One that retries by itself would be a second owner of retries. */
   readonly fetch?: (request: Request) => Promise<Response>;
   /** Clock, timers and chance, for tests. */
@@ -45,8 +47,6 @@ export class IdempotentFetchError extends Error {
   }
 }
 
-const BACKOFF_MS_MAX = 30_000;
-
 /**
  * Sends one operation until it is answered, with one key and one body. An answer that says `retry: "never"` or `"new_key"`, a 422,
  * or an answer that was replayed is final; so is the last one when the budget is spent.
@@ -60,8 +60,12 @@ export async function fetchWithIdempotency(
   options: IdempotentFetchOptions = {},
 ): Promise<Response> {
   const { budgetMs = 60_000, attemptsMax = 10, fetch: sendOnce = (request) => fetch(request) } = options;
-  const { attemptMs = 30_000, backoffMs = 250, runtime = webRuntime, keyFormat = "structured" } = options;
-  checkNumbers({ budgetMs, attemptsMax, attemptMs, backoffMs });
+  const { attemptMs = 30_000, backoffMs = 250, backoffMsMax = Math.max(30_000, backoffMs) } = options;
+  const { runtime = webRuntime, keyFormat = "structured" } = options;
+  checkNumbers({ budgetMs, attemptsMax, attemptMs, backoffMs, backoffMsMax });
+  if (backoffMsMax < backoffMs) {
+    throw new TypeError(`backoffMsMax is ${backoffMsMax}: give at least backoffMs, which is ${backoffMs}`);
+  }
   const first = new Request(input, init);
   const key = options.idempotencyKey ?? keyIn(first.headers) ?? crypto.randomUUID();
   // Read once, so that every sending has the same bytes.
@@ -90,7 +94,7 @@ export async function fetchWithIdempotency(
     const waitMs = Math.max(
       response === undefined ? 0 : retryAfterMs(response, runtime.now()),
       // Full jitter: many clients of one outage do not come back at once.
-      runtime.random() * Math.min(BACKOFF_MS_MAX, backoffMs * 2 ** (attempt - 1)),
+      runtime.random() * Math.min(backoffMsMax, backoffMs * 2 ** (attempt - 1)),
     );
     if (attempt >= attemptsMax || runtime.monotonicMs() + waitMs >= endsAtMs) {
       if (response !== undefined) return response;

@@ -187,6 +187,13 @@ describe("fetchWithIdempotency", () => {
     assert.deepEqual(waits, [3_000, 4_000, 500, 1_000]);
   });
 
+  it("waits no longer than backoffMsMax, but for a Retry-After", async () => {
+    script = [plain(503), plain(503), plain(503), plain(503, { "retry-after": "3" })];
+    assert.equal((await post({ backoffMs: 100, backoffMsMax: 300 })).status, 200);
+    assert.deepEqual(waits, [50, 100, 150, 3_000]);
+    await assert.rejects(post({ backoffMs: 100, backoffMsMax: 99 }), TypeError);
+  });
+
   it("ends with its budget, in the last answer, and does not wait beyond it", async () => {
     script = [plain(503, { "retry-after": "3600" })];
     const response = await post({ budgetMs: 19_000 });

@@ -198,6 +198,7 @@ class PayoutStorm {
         attemptsMax: once ? 1 : ATTEMPTS_MAX,
         attemptMs: 6_000,
         backoffMs: 50,
+        backoffMsMax: 1_000,
         budgetMs: Math.max(1, this.#endsAt - performance.now()),
         fetch: (request) => fetch(elsewhere(request, urls)),
       },
