@@ -183,15 +183,15 @@ export const mutants: readonly Mutant[] = [
     becomes: "",
   }),
   mutant("E5", "an effect that settles has its lease renewed under it", "lease.ts", {
-    line: "    const { signal } = this.#abort;\n    this.#stopped = true;\n    this.#cancelTimer();\n",
-    becomes: "    const { signal } = this.#abort;\n",
+    line: "if (this.isOver()) throw signal.reason;\n    this.#scheduleEnd();",
+    becomes: "if (this.isOver()) throw signal.reason;",
   }),
   mutant("E5", "an effect that settles does so at the version before a renewal", "lease.ts", {
     line: "if (this.#renewal !== undefined) await Promise.race([this.#renewal.done, abortOf(signal)]);",
     becomes: "",
   }),
   mutant("E5", "an effect that settles is begun though the lease is over", "lease.ts", {
-    line: "if (this.isOver()) throw signal.reason;",
+    line: "if (this.isOver()) throw signal.reason;\n",
     becomes: "",
   }),
   mutant("E6", "reconcile cannot tell, and it is run", "attempt.ts", {

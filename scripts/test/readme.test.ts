@@ -12,7 +12,13 @@ const examples: Readonly<Record<string, readonly RegExp[]>> = {
   "README.md": [/^true false true\n$/, /^\{ paid: 1250 \} true 1\n$/, /^INV-[0-9a-f-]{36} true\n$/],
   "packages/simulator/README.md": [/^Error: protocol §7, rule 6: /, /^\{ schedules: \d+, states: \d+ \}\n/],
   "packages/core/README.md": [/^\{ payoutId: 'po_([0-9a-f-]{36})' \} \1 false true\n$/],
+  "packages/sqlite/README.md": [/^\{ paid: 1250 \} true 1\n$/],
   "packages/http/README.md": [/^201 true 422 1\n$/],
+};
+
+const homes: Readonly<Record<string, string>> = {
+  "packages/simulator/README.md": "packages/simulator",
+  "packages/sqlite/README.md": "packages/sqlite",
 };
 
 for (const [path, printed] of Object.entries(examples)) {
@@ -20,7 +26,7 @@ for (const [path, printed] of Object.entries(examples)) {
     const text = readFileSync(join(root, path), "utf8");
     const blocks = [...text.matchAll(/<!-- run.*?-->\s+```ts\n(.*?)```(?:\s+```text\n(.*?)```)?/gs)];
     // A member that has all the packages the examples name.
-    const beside = path === "packages/simulator/README.md" ? "packages/simulator" : "examples/quickstart";
+    const beside = homes[path] ?? "examples/quickstart";
 
     it("are as many as are known here", () => assert.equal(blocks.length, printed.length));
 
@@ -30,7 +36,10 @@ for (const [path, printed] of Object.entries(examples)) {
         try {
           const file = join(folder, "example.ts");
           writeFileSync(file, code);
-          const ran = spawnSync(process.execPath, ["--conditions=@firstwrite/source", file], { encoding: "utf8" });
+          const ran = spawnSync(process.execPath, ["--conditions=@firstwrite/source", file], {
+            encoding: "utf8",
+            cwd: folder,
+          });
           assert.equal(ran.status, 0, ran.stderr);
           assert.match(ran.stdout, printed[index] ?? /^$/);
           if (output !== undefined) assert.equal(ran.stdout, output);

@@ -158,8 +158,6 @@ export class Lease {
    */
   async prepare(): Promise<Version> {
     const { signal } = this.#abort;
-    this.#stopped = true;
-    this.#cancelTimer();
     if (this.#renewal !== undefined) await Promise.race([this.#renewal.done, abortOf(signal)]);
     if (this.isOver()) throw signal.reason;
     this.#scheduleEnd();

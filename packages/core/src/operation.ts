@@ -122,9 +122,9 @@ export interface OperationOptions<Input, Value> {
   readonly leaseMs?: number;
   /**
    * The longest a request that `run` sent can stay in flight after its process stopped, in milliseconds: 0, or 5,000 to an
-   * hour. Nobody takes over before that. Default `leaseMs`. 0 only where the ledger is unique on the operation ID, or
-   * `reconcile` makes it refuse lower attempts before it looks (`absentIsFinal`): one that is fenced, and has not yet seen the
-   * later attempt, still takes what the earlier one sent.
+   * hour. Nobody takes over before that. Default `leaseMs`. 0 only where the ledger is unique on the operation ID,
+   * `reconcile` makes it refuse lower attempts before it looks (`absentIsFinal`), or `run` settles in the ledger's transaction
+   * (`settlingWrite`): a ledger that is fenced, and has not yet seen the later attempt, still takes what the earlier one sent.
    */
   readonly recoverAfterMs?: number;
   /** From then on the lease of a run that hangs is no longer renewed, in milliseconds; at least `leaseMs`. Default an hour. */
@@ -221,7 +221,8 @@ export function defineOperation<Input, Value>(
   if (recoverAfterMs !== 0 && !isLeaseMs(recoverAfterMs)) {
     throw new InvalidArgumentError(
       `recoverAfterMs is ${String(recoverAfterMs)}: give ${LEASE_MS_MIN} to ${HOUR_MS} whole milliseconds, the longest a request ` +
-        "of run can stay in flight; or 0 where the ledger is unique on the operation ID, or reconcile shuts lower attempts out of it",
+        "of run can stay in flight; or 0 where the ledger is unique on the operation ID, reconcile shuts lower attempts out of it, or run settles " +
+        "in the ledger's own transaction",
     );
   }
   if (!(Number.isSafeInteger(maxRunMs) && maxRunMs >= leaseMs)) {

@@ -257,8 +257,8 @@ describe("execute: an effect that settles in its own transaction (E5)", () => {
         on.store.travel = async (what) => {
           if (what === "replace") assert.equal(await late?.(), true);
         };
-        const { value, recorded } = returned(await on.execute(paying));
-        assert.deepEqual([value, recorded], ["just in time", true]);
+        const { value, recorded, replayed } = returned(await on.execute(paying));
+        assert.deepEqual([value, recorded, replayed], ["just in time", true, false]);
       });
     }
   });
