@@ -302,6 +302,11 @@ describe("execute, every schedule", function () {
         records: released({ amount: 7 }, byPerson),
         ...oneFault,
       }),
+      "a record of a third that is held": planOf(policy, {
+        inputs: [valid, other],
+        records: left("held", DAY_MS, { amount: 7 }),
+        ...oneFault,
+      }),
       "a pause past the lease": planOf(policy, {
         inputs: [valid, invalid],
         faults: faultsInTime,
