@@ -46,6 +46,48 @@ export const mutants: readonly Mutant[] = [
     line: "if (record.inputHash !== inputHash || isReservationFirstPhase(record))",
     becomes: "if (isReservationFirstPhase(record))",
   }),
+  mutant("E2.2 †", "what a person released is free for another input", "classify.ts", {
+    line: 'return status === "released" && !takeover;',
+    becomes: 'return status === "released";',
+  }),
+  mutant("E2.2", "what is going on is free for another input", "classify.ts", {
+    line: 'return status === "released" && !takeover;',
+    becomes: 'return (status === "released" || status === "creating") && !takeover;',
+  }),
+  mutant("E2.2", "what is held is free for another input", "classify.ts", {
+    line: 'return status === "released" && !takeover;',
+    becomes: 'return (status === "released" || status === "held") && !takeover;',
+  }),
+  mutant("E2.2", "what was released is a conflict to another input", "classify.ts", {
+    line: 'if (record.inputHash !== inputHash && isFree(record)) return { kind: "free" };',
+    becomes: "",
+  }),
+  mutant("E2.2 †", "another input goes on with the operation that was released", "classify.ts", {
+    line: 'if (record.inputHash !== inputHash && isFree(record)) return { kind: "free" };',
+    becomes: 'if (record.inputHash !== inputHash && isFree(record)) return { kind: "released" };',
+  }),
+  mutant("E2.2 †", "another input's claim has the ID of the operation that was released", "claim.ts", {
+    line: '    case "free":\n      refuseTooOld();\n      return fresh();',
+    becomes:
+      '      refuseTooOld();\n      return fresh();\n    case "free":\n      refuseTooOld();\n' +
+      '      return { kind: "write", record: { ...freshClaim(session, execution), operationId: record.operationId }, recovers: false };',
+  }),
+  mutant("E2.4", "what was released begins anew for its own input", "classify.ts", {
+    line: 'if (record.inputHash !== inputHash && isFree(record)) return { kind: "free" };',
+    becomes: 'if (isFree(record)) return { kind: "free" };',
+  }),
+  mutant("E2.2 †", "a reservation goes on with the operation of another input", "reserve.ts", {
+    line: 'found !== undefined && verdictOn(session, attempt, found) === "released" ?',
+    becomes: 'found !== undefined && verdictOn(session, attempt, found) !== "stale" ?',
+  }),
+  mutant("E8 †", "what a reservation gave back is free for another input", "reserve.ts", {
+    line: "    takeover: true,\n",
+    becomes: "",
+  }),
+  mutant("E8", "an old key overwrites what another input released", "claim.ts", {
+    line: '    case "free":\n      refuseTooOld();\n',
+    becomes: '      refuseTooOld();\n      return fresh();\n    case "free":\n',
+  }),
   mutant("E2.2 †", "the fingerprint is not the operation's", "idempotency.ts", {
     line: 'return sha256(kind === "operation" ? `[${of}]` : `["reserve",${of}]`);',
     becomes: "return sha256(`[${identity}]`);",

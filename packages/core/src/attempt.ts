@@ -472,7 +472,7 @@ function released(record: WritableRecord): WritableRecord {
 
 function unknownOutcome(facts: OperationFacts, cause: unknown): OutcomeUnknownError {
   return new OutcomeUnknownError(
-    "the operation was taken over while its effect was going on, and nothing tells what came of it: send it again with the same key",
+    "the operation's record is another's by now, and nothing tells what came of its effect: send it again with the same key",
     facts,
     cause === undefined ? {} : { cause },
   );

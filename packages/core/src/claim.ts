@@ -83,6 +83,7 @@ function nextClaim(session: StoreSession, execution: Execution, found: Found | u
   const verdict = classifyOperation(record, stored, inputHash, session.store.traits.clockGranularityMs);
   switch (verdict.kind) {
     case "stale":
+    case "free":
       refuseTooOld();
       return fresh();
     case "conflict":

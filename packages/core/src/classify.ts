@@ -8,6 +8,8 @@ import type { IdempotencyRecord, RecordResult } from "./record.ts";
 export type ReservationVerdict =
   /** Nothing is promised of it any more: a fresh claim may overwrite it. */
   | "stale"
+  /** Nothing happened in the operation that another input had: a fresh claim may overwrite it, too. */
+  | "free"
   /** The key is another input's, or another kind of operation's. */
   | "conflict"
   /** Nothing happened in its last attempt, and the operation goes on with the next. */
@@ -16,8 +18,8 @@ export type ReservationVerdict =
   | "settled";
 
 /**
- * In this order (rule E2): a stale record is overwritten whatever its fingerprint was; then the fingerprint; then the
- * state.
+ * In this order (rule E2): a stale record is overwritten whatever its fingerprint was; then the fingerprint, to which a
+ * record that is free does not bind; then the state.
  */
 export function classifyReservation(
   record: IdempotencyRecord,
@@ -26,7 +28,7 @@ export function classifyReservation(
   clockGranularityMs: number,
 ): ReservationVerdict {
   if (isStale(record, stored, clockGranularityMs)) return "stale";
-  if (record.inputHash !== inputHash) return "conflict";
+  if (record.inputHash !== inputHash) return isFree(record) ? "free" : "conflict";
   if (record.status === "released") return "released";
   return record.result?.kind === "value" && record.result.encoding === "json" ? "settled" : "conflict";
 }
@@ -35,6 +37,8 @@ export function classifyReservation(
 export type OperationVerdict =
   /** Nothing is promised of it any more: a fresh claim may overwrite it. */
   | { readonly kind: "stale" }
+  /** Nothing happened in the operation that another input had: a fresh claim may overwrite it, too. */
+  | { readonly kind: "free" }
   /** The key is another input's, or another operation's. */
   | { readonly kind: "conflict" }
   /** Its result is the answer. */
@@ -56,6 +60,7 @@ export function classifyOperation(
   clockGranularityMs: number,
 ): OperationVerdict {
   if (isStale(record, stored, clockGranularityMs)) return { kind: "stale" };
+  if (record.inputHash !== inputHash && isFree(record)) return { kind: "free" };
   // A reservation's first phase is no claim of an effect, whatever its hash: nobody may take it over.
   if (record.inputHash !== inputHash || isReservationFirstPhase(record)) return { kind: "conflict" };
   switch (record.status) {
@@ -102,6 +107,14 @@ export function isStale(record: IdempotencyRecord, stored: StoredRecord, clockGr
 export function lifeLeftMs(record: IdempotencyRecord, stored: StoredRecord): number {
   if (record.ttlMs !== undefined) return record.ttlMs - (stored.readAt - stored.modifiedAt);
   return (parseTime(record.expiresAt) ?? 0) - stored.readAt;
+}
+
+/**
+ * Whether the key is anybody's: each attempt said of itself that it had no effect, and none was taken over, so that nobody who
+ * is paused can be behind the record. Its own input goes on with the operation; another begins one of its own (rule E2.2).
+ */
+function isFree({ status, takeover }: IdempotencyRecord): boolean {
+  return status === "released" && !takeover;
 }
 
 function isReservationFirstPhase(record: IdempotencyRecord): boolean {

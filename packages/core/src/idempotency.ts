@@ -166,7 +166,8 @@ export class Idempotency {
    *
    * An error that the operation threw is thrown on; `executionOf(error)` tells what is known of it.
    *
-   * @throws {IdempotencyConflictError} when the key was used with another input or operation. Nothing is written.
+   * @throws {IdempotencyConflictError} when the key was used with another input or operation, and something may have happened
+   *   under it. Nothing is written.
    * @throws {InProgressError} when another owner is at it, or died a moment ago.
    * @throws {OperationHeldError} when a person has to decide.
    * @throws {OutcomeUnknownError} when the call ends after the effect began and before anything was recorded.
@@ -307,7 +308,7 @@ export class Idempotency {
 
   /**
    * Gives such an operation back to its `recovery`, which the next call begins; under `recovery: "hold"` that is a person
-   * again. With `nothingHappened` the next call runs it: if something did happen, it happens twice.
+   * again. With `nothingHappened` the next call runs it: if something did happen, it happens twice. The key stays its input's.
    *
    * @throws as {@link settle}.
    */

@@ -82,7 +82,7 @@ export type Recovery<Input, Value> =
  * What an error that `run` threw means (rule E7).
  *
  * - `"replay"`: final. It is recorded, and thrown to every retry.
- * - `"retry"`: nothing happened. The next call runs at once.
+ * - `"retry"`: nothing happened. The next call runs at once, with this input or, as an operation of its own, another.
  * - `"recover"`: nobody knows. The next call goes by the operation's `recovery`.
  */
 export type ErrorMeaning = "replay" | "retry" | "recover";

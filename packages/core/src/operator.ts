@@ -33,7 +33,10 @@ export interface Inspection {
   readonly operationId: string;
   readonly status: RecordStatus;
   readonly attempt: number;
-  /** An attempt came by takeover, or by a person: one before it may have had an effect. */
+  /**
+   * An attempt came by takeover, or by a person: one before it may have had an effect. Of a reservation: it was given back, and
+   * somebody may have been answered with it.
+   */
   readonly takeover: boolean;
   /** RFC 3339, by the clock of whoever made the claim. */
   readonly createdAt: string;

@@ -15,8 +15,8 @@ import { StoreError } from "./store-error.ts";
 const FORMAT = 1;
 
 /**
- * `creating`: claimed, its result not yet known. `ready`: settled. `released`: nothing happened, anyone may go on. `held`:
- * nobody knows whether the effect happened, and a person decides.
+ * `creating`: claimed, its result not yet known. `ready`: settled. `released`: nothing happened, and the same input goes on; another
+ * begins anew, unless the operation was taken over. `held`: nobody knows whether the effect happened, and a person decides.
  */
 export type RecordStatus = "creating" | "ready" | "released" | "held";
 

@@ -158,6 +158,8 @@ async function giveBackIfTooOld(
     ...record,
     ...stamp(session.runtime, ttlMs),
     status: "released",
+    // Somebody may have been answered with it meanwhile: the key stays its input's, as after a takeover.
+    takeover: true,
     leaseMs: undefined,
     result: undefined,
   };
@@ -169,7 +171,7 @@ async function giveBackIfTooOld(
 function judge(session: StoreSession, attempt: ReservationAttempt, found: FoundRecord): Reserved | undefined {
   const { record, stored, address } = found;
   const verdict = verdictOn(session, attempt, found);
-  if (verdict === "stale" || verdict === "released") {
+  if (verdict === "stale" || verdict === "free" || verdict === "released") {
     if (attempt.keyAge === undefined || !isTooOld(attempt.keyAge, stored.readAt)) return undefined;
     throw keyTooOld(attempt.keyAge, { keyHash: address.keyHash });
   }

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { Idempotency, recordAddress } from "@firstwrite/core";
-import { classifyReservation, isStale, type ReservationVerdict } from "../src/classify.ts";
+import { classifyOperation, classifyReservation, isStale, type ReservationVerdict } from "../src/classify.ts";
 import { decodeRecord, type IdempotencyRecord } from "../src/record.ts";
 import { VirtualClock } from "@firstwrite/memory";
 import { assign, bench, byOperationId, DAY_MS, input, request, returned, storedAs, threw, TTL_MS } from "./setup.ts";
@@ -110,10 +110,22 @@ describe("what a reservation may do with a record (E2)", () => {
     ["another kind of operation: held", { ...record, status: "held", result: undefined }, later, "conflict"],
     ["given back (E2.4)", { ...record, status: "released", result: undefined }, now, "released"],
     [
-      "given back, another input",
+      "an operation in which nothing happened, another input (E2.2)",
       { ...record, status: "released", result: undefined, inputHash: "sha256:theirs" },
       now,
+      "free",
+    ],
+    [
+      "given back, or released by a person, another input",
+      { ...record, status: "released", result: undefined, inputHash: "sha256:theirs", takeover: true },
+      now,
       "conflict",
+    ],
+    [
+      "given back, or released by a person, its own input",
+      { ...record, status: "released", result: undefined, takeover: true },
+      now,
+      "released",
     ],
     ["given back and stale", { ...record, status: "released", result: undefined }, later, "stale"],
     [
@@ -129,6 +141,31 @@ describe("what a reservation may do with a record (E2)", () => {
     it(`${title}: ${verdict}`, () =>
       assert.equal(classifyReservation(of, storedAs("", times), "sha256:mine", 0), verdict));
   }
+
+  it("E2.2: to an operation, a record of another input is free only when released, and never taken over", () => {
+    const theirs = { ...record, inputHash: "sha256:theirs" };
+    const undecided = { ...theirs, result: undefined };
+    const records: readonly [of: IdempotencyRecord, verdict: string][] = [
+      [{ ...undecided, status: "released" }, "free"],
+      [{ ...undecided, status: "released", attempt: 7 }, "free"],
+      [{ ...undecided, status: "released", takeover: true }, "conflict"],
+      [{ ...undecided, status: "creating", leaseMs: 2000 }, "conflict"],
+      [{ ...undecided, status: "creating", leaseMs: 0 }, "conflict"],
+      [{ ...undecided, status: "creating", leaseMs: 500 }, "conflict"],
+      [{ ...undecided, status: "held" }, "conflict"],
+      [theirs, "conflict"],
+      [firstPhase, "conflict"],
+      [{ ...undecided, status: "released", inputHash: "sha256:mine" }, "released"],
+      [{ ...undecided, status: "released", inputHash: "sha256:mine", takeover: true }, "released"],
+    ];
+    for (const [of, verdict] of records) {
+      assert.equal(classifyOperation(of, storedAs("", now), "sha256:mine", 0).kind, verdict, JSON.stringify(of));
+    }
+    assert.equal(
+      classifyOperation({ ...undecided, status: "released" }, storedAs("", later), "sha256:mine", 0).kind,
+      "stale",
+    );
+  });
 
   it("T8: at the TTL the first value still counts; after it there is a new one, for another input too", async () => {
     const { clock, reserve } = bench();

@@ -4,6 +4,7 @@ import {
   defineOperation,
   IdempotencyConflictError,
   InProgressError,
+  onEvent,
   OperationHeldError,
   sha256,
   StoreError,
@@ -143,6 +144,16 @@ describe("execute: claims (E1, E2)", () => {
       sameOperation: true,
       takeover: true,
     },
+    "E2.2: released by another input: a new operation, with nothing of the old": {
+      prepare: async (on) => {
+        const operationId = await crashIn(on, operationOf({ fingerprint: () => "another" }));
+        await rewrite(on, { status: "released", lease_ms: undefined, attempt: 4 });
+        return operationId;
+      },
+      sent: ["create", "read", "replace", "replace"],
+      runs: 1,
+      attempt: 1,
+    },
     "E2.1: released and stale: a new operation, with nothing of the old": {
       prepare: async (on) => {
         await crashIn(on, operationOf());
@@ -247,9 +258,9 @@ describe("execute: claims (E1, E2)", () => {
       await crashIn(on, operationOf());
       await on.clock.advance(days(1));
     },
-    "what was released": async (on) => {
+    "what a person released": async (on) => {
       await crashIn(on, operationOf());
-      await rewrite(on, { status: "released", lease_ms: undefined });
+      await rewrite(on, { status: "released", lease_ms: undefined, attempt: 2, takeover: true });
     },
     "what is held": async (on) => {
       await crashIn(on, operationOf());
@@ -275,6 +286,66 @@ describe("execute: claims (E1, E2)", () => {
       }
     });
   }
+
+  it("E2.2: what was released is another input's to begin, with a claim as fresh as any", async () => {
+    for (const readFirst of [false, true]) {
+      const on = bench();
+      const nothing = operationOf({
+        onError: () => "retry",
+        run: () => {
+          throw new Error("the amount is missing");
+        },
+      });
+      threw(await on.execute(nothing, {}, { amount: 0 }));
+      threw(await on.execute(nothing, {}, { amount: 0 }));
+      const before = await on.stored();
+      assert.deepEqual([before["status"], before["attempt"]], ["released", 2]);
+      await rewrite(on, { later: 1 });
+      await on.clock.advance(1_000);
+      const conflicts: unknown[] = [];
+      const stop = onEvent("firstwrite:conflict", (event) => conflicts.push(event));
+      const effect = new Effect();
+      const call = on.start(operationOf({ run: effect.run }), { readFirst });
+      await settle();
+      const claim = await on.stored();
+      assert.deepEqual(
+        [claim["status"], claim["attempt"], claim["takeover"], claim["created_at"], claim["later"]],
+        ["creating", 1, undefined, "2026-01-01T00:00:01.000Z", undefined],
+      );
+      assert.deepEqual([effect.last.input, effect.last.context.attempt], [input, 1]);
+      assert.notEqual(claim["operation_id"], before["operation_id"]);
+      assert.notEqual(claim["input_hash"], before["input_hash"]);
+      const error = threw(await on.execute(nothing, {}, { amount: 0 }));
+      assert.ok(IdempotencyConflictError.is(error), "now the key is the other's");
+      assert.equal(error.operationId, claim["operation_id"]);
+      effect.last.finish("done");
+      assert.equal(returned(await call.ends()).recorded, true);
+      assert.equal(conflicts.length, 1);
+      stop();
+    }
+  });
+
+  it("E2.2: whoever waits for one whose key another input gets is told of the conflict", async () => {
+    const on = bench();
+    const effect = new Effect();
+    const retry = operationOf({ run: effect.run, onError: () => "retry" });
+    const first = on.start(retry);
+    await settle();
+    const waits = processOf(on, 7).start(operationOf({ run: () => assert.fail("ran") }), { waitMs: 20_000 });
+    await settle();
+    effect.last.fail(new Error("busy"));
+    await settle();
+    const other = new Effect();
+    const second = processOf(on, 8).start(operationOf({ run: other.run }), {}, { amount: 6 });
+    await settle();
+    assert.equal(other.runs.length, 1);
+    const error = threw(await waits.ends());
+    assert.ok(IdempotencyConflictError.is(error), String(error));
+    assert.equal(error.operationId, other.last.context.operationId);
+    assert.match(String(threw(await first.ends())), /busy/);
+    other.last.finish("done");
+    returned(await second.ends());
+  });
 
   it("E2.2: a reservation's record, its first phase too, is no operation's", async () => {
     const on = bench();
@@ -559,5 +630,33 @@ describe("kinds of operation (§2)", () => {
     const choice = bench();
     returned(await choice.execute(named));
     assert.ok(IdempotencyConflictError.is(threw(await choice.reserve({}))));
+  });
+
+  it("E2.2: a reservation may have the key of an operation in which nothing happened, and then it has it", async () => {
+    for (const readFirst of [false, true]) {
+      const on = bench();
+      await crashIn(on, operationOf());
+      await rewrite(on, { status: "released", lease_ms: undefined, attempt: 3 });
+      const { operation_id: before } = await on.stored();
+      on.store.take();
+      const { created, operationId } = returned(await on.reserve({ readFirst }));
+      assert.deepEqual(on.store.take(), readFirst ? ["read", "replace"] : ["create", "read", "replace"]);
+      assert.ok(created);
+      assert.notEqual(operationId, before);
+      const { status, attempt, takeover } = await on.stored();
+      assert.deepEqual([status, attempt, takeover], ["ready", 1, undefined]);
+      assert.ok(IdempotencyConflictError.is(threw(await on.execute(operationOf()))));
+    }
+  });
+
+  it("E2.2: nor has a reservation the key of one that was taken over, or is going on", async () => {
+    for (const changes of [{ status: "released", lease_ms: undefined, takeover: true }, {}, { lease_ms: 0 }]) {
+      const on = bench();
+      await crashIn(on, operationOf());
+      await rewrite(on, changes);
+      const before = await on.memory.read(recordName);
+      assert.ok(IdempotencyConflictError.is(threw(await on.reserve())));
+      assert.equal((await on.memory.read(recordName))?.version, before?.version);
+    }
   });
 });

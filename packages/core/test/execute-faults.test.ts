@@ -92,6 +92,14 @@ const starts: Readonly<Record<string, Start>> = {
     callers: 2,
     after: 2,
   },
+  "what another input released, two processes": {
+    prepare: async (on) => {
+      await crashIn(on, operationOf({ fingerprint: () => "another" }));
+      await rewrite(on, { status: "released", lease_ms: undefined });
+    },
+    callers: 2,
+    after: 2,
+  },
   "a stale key, two processes": {
     prepare: async (on) => {
       returned(await on.execute(operationOf(), {}, "another input"));

@@ -76,6 +76,19 @@ describe("execute: a key that is too old begins no second effect (E8)", () => {
     assert.deepEqual(await recordOf(on), ["released", 1]);
   });
 
+  it("E8: against readAt, before what another input released is overwritten", async () => {
+    const on = bench();
+    await crashIn(on, operationOf({ fingerprint: () => "another" }));
+    await rewrite(on, { status: "released", lease_ms: undefined });
+    const { operation_id: before } = await on.stored();
+    const { version } = (await on.memory.read(recordName)) ?? {};
+    await on.clock.advance(days(4));
+    assert.ok(KeyTooOldError.is(threw(await behind(on, days(4)).execute(never, { issuedAt: start }))));
+    assert.equal((await on.memory.read(recordName))?.version, version);
+    const { operationId } = returned(await on.execute(operation(), { issuedAt: on.clock.now() }));
+    assert.notEqual(operationId, before);
+  });
+
   it("E8: a result within its TTL is every caller's, however old the key", async () => {
     const on = bench();
     const { value } = returned(await on.execute(operation(), { issuedAt: start }));

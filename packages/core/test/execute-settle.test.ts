@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import {
   executionOf,
+  IdempotencyConflictError,
   onEvent,
   OperationHeldError,
   OutcomeUnknownError,
@@ -13,6 +14,7 @@ import {
   Effect,
   leavesNothing,
   operationOf,
+  processOf,
   recordName,
   returned,
   rewrite,
@@ -211,6 +213,45 @@ describe("execute: ownership that was lost (E5)", () => {
         }
       });
     }
+  }
+
+  for (const itsEnd of ["goes on", "is settled", "is released"]) {
+    it(`E5: what was released with its answer lost, and another input's operation ${itsEnd}: nothing more is written`, async () => {
+      const { on, run, call, effect } = await running({ onError: () => "retry" });
+      const other = new Effect();
+      const second = processOf(on, 7, { store: on.memory }).start(
+        operationOf({ run: other.run, onError: () => "retry" }),
+        {},
+        { amount: 6 },
+      );
+      assert.ok(IdempotencyConflictError.is(threw(await second.ends())), "while it is going on");
+      on.memory.inject("lostReply", { on: "replace" });
+      let theirs: Started | undefined;
+      on.store.travel = async (request) => {
+        if (request !== "read" || theirs !== undefined) return;
+        theirs = processOf(on, 8, { store: on.memory }).start(
+          operationOf({ run: other.run, onError: () => "retry" }),
+          {},
+          { amount: 6 },
+        );
+        while (other.runs.length === 0) await settle();
+        if (itsEnd === "is settled") other.last.finish("theirs");
+        if (itsEnd === "is released") other.last.fail(new Error("theirs"));
+        if (itsEnd !== "goes on") await theirs.ends();
+      };
+      run.fail(new Error("mine"));
+      const error = threw(await call.ends());
+      assert.ok(OutcomeUnknownError.is(error), String(error));
+      assert.equal(error.operationId, run.context.operationId);
+      const { operation_id: operationId, status } = await on.stored();
+      assert.equal(operationId, other.last.context.operationId);
+      assert.notEqual(operationId, run.context.operationId);
+      assert.equal(status, { "goes on": "creating", "is settled": "ready", "is released": "released" }[itsEnd]);
+      assert.equal(on.store.take().filter((request) => request !== "read").length, 1);
+      assert.deepEqual([effect.runs.length, other.runs.length], [1, 1]);
+      if (itsEnd === "goes on") other.last.finish("theirs");
+      await theirs?.ends();
+    });
   }
 
   it("E5: to nobody: a record that was removed is not made again", async () => {

@@ -4,13 +4,14 @@ import {
   days,
   defineReservation,
   Idempotency,
+  IdempotencyConflictError,
   InvalidArgumentError,
   KeyTooOldError,
   StoreError,
 } from "@firstwrite/core";
 import { MemoryStore, VirtualClock } from "@firstwrite/memory";
 
-import { byOperationId, DAY_MS, input, recordName, request } from "./setup.ts";
+import { byOperationId, DAY_MS, input, operationOf, recordName, request } from "./setup.ts";
 
 const retention = { retryWindowMs: days(2), brokerDelayMs: days(1), ttlMs: days(10) };
 const assign = defineReservation<unknown>({ name: "assign", retention });
@@ -160,6 +161,19 @@ describe("E8: a key that is too old begins no second operation", () => {
       await store.replace(recordName, found.version, bytes);
     };
 
+    it("is no other input's, nor an operation's: somebody may have been answered with it", async () => {
+      await giveBack();
+      const before = await store.read(recordName);
+      const engine = new Idempotency({ store, runtime: clock });
+      await assert.rejects(
+        engine.reserve(assign, { ...request, issuedAt: start }, "another input", byOperationId),
+        IdempotencyConflictError.is,
+      );
+      const pays = operationOf({ run: () => assert.fail("ran") });
+      await assert.rejects(engine.execute(pays, request, input), IdempotencyConflictError.is);
+      assert.equal((await store.read(recordName))?.version, before?.version);
+    });
+
     it("is a new operation for all once it is stale (E2.1)", async () => {
       const operationId = await giveBack();
       await clock.advance(days(10) + 1);
@@ -168,9 +182,9 @@ describe("E8: a key that is too old begins no second operation", () => {
       assert.notEqual(again.operationId, operationId);
     });
 
-    it("keeps what a person or a later version wrote in it, and that it came by takeover", async () => {
+    it("keeps what a person or a later version wrote in it, and that it binds to its input", async () => {
       await giveBack();
-      await rewrite({ takeover: true, history: [{ who: "ann" }], later: 1 });
+      await rewrite({ history: [{ who: "ann" }], later: 1 });
       await reserve(start);
       const record = JSON.parse(Buffer.from((await store.read(recordName))?.bytes ?? []).toString());
       assert.deepEqual([record.takeover, record.history, record.later], [true, [{ who: "ann" }], 1]);

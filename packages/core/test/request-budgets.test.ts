@@ -102,6 +102,23 @@ describe("request budgets of execute (protocol §8)", () => {
       "create read replace replace",
     ],
     [
+      "released by another input",
+      async (on) => {
+        await on.execute(
+          operationOf({
+            onError: () => "retry",
+            run: () => {
+              throw new Error("invalid");
+            },
+          }),
+          {},
+          "another",
+        );
+      },
+      (on, readFirst) => on.execute(operationOf(), { readFirst }),
+      "create read replace replace",
+    ],
+    [
       "stale",
       async (on) => {
         await on.execute(operationOf());

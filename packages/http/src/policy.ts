@@ -6,7 +6,8 @@ import type { HandlerAnswer } from "./answer.ts";
  * What becomes of an answer.
  *
  * - `"record"`: it is the operation's, and every retry gets it.
- * - `"release"`: nothing happened. The key is not consumed, and the next request with it runs the handler.
+ * - `"release"`: nothing happened. The key is not consumed, and the next request with it runs the handler, whatever its body. After a
+ *   takeover it stays its body's, since the process before may yet succeed.
  * - `"recover"`: nobody knows what happened. The next request goes by the route's `recovery`.
  */
 export type Fate = "record" | "release" | "recover";

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 
 import { days } from "@firstwrite/core";
-import { idempotencyContract } from "@firstwrite/http";
+import { idempotencyContract, idempotencyScope } from "@firstwrite/http";
 import { fetchWithIdempotency } from "@firstwrite/http/client";
 
 import type { Integration, TestHandler } from "./integrations.ts";
@@ -479,6 +479,75 @@ export const draft: readonly Case[] = [
       assert.equal((await send()).status, 201);
       assert.equal((await send({ key: "nonsense" })).status, 201);
       assert.equal(bench.runs, 2);
+    },
+  },
+  {
+    id: "I34",
+    title: "a failed validation does not consume the key: the corrected body under it runs, and has it",
+    async run(make) {
+      const bench = make();
+      const handler: TestHandler = (request, context) => {
+        const { amount = 0 }: { readonly amount?: number } = JSON.parse(request.body.toString());
+        // The other refusals go by who asks, and how often.
+        const status = amount > 0 ? Number(request.header("x-refused") ?? 201) : 422;
+        return status === 201 ? bench.payout(request, context) : { status, body: `refused ${status}` };
+      };
+      const send = await bench.serve(handler);
+      const elsewhere = await bench.serve(handler);
+      for (const [nth, status] of [422, 401, 403, 429].entries()) {
+        const key = `"k${nth}"`;
+        const wrong = { key, headers: { "x-refused": `${status}` }, body: status === 422 ? "{}" : '{"amount":1}' };
+        const right = { key, body: '{"amount":1250}' };
+        const runs = bench.runs;
+        const refusals = [await send(wrong), await elsewhere(wrong)];
+        assert.deepEqual(bodies(...refusals), [`refused ${status}`, `refused ${status}`]);
+        const done = await (nth % 2 === 0 ? send(right) : elsewhere(right));
+        assert.equal(done.status, 201, done.text);
+        const [first, second] = refusals.map(({ headers }) => headers.get("idempotency-operation-id"));
+        assert.equal(first, second, "of one body, attempts of one operation");
+        assert.notEqual(done.headers.get("idempotency-operation-id"), first);
+        for (const again of [await send(right), await elsewhere(right)]) {
+          assert.deepEqual([again.text, again.headers.get("idempotent-replayed")], [done.text, "true"]);
+        }
+        refused(await send(wrong), 422, used, "new_key");
+        refused(await elsewhere({ key, body: '{"amount":1251}' }), 422, used, "new_key");
+        assert.equal(bench.runs, runs + 3);
+      }
+      assert.equal(await count(bench), 4);
+    },
+  },
+  {
+    id: "I35",
+    title: "a key that is going on, done, held, recovering or released by a person is no other body's",
+    async run(make) {
+      const bench = make({ virtual: true });
+      const other = { body: '{"amount":1251}' };
+      const gate = gated(bench.payout);
+      const send = await bench.serve(gate.handler);
+      const first = send();
+      await until(() => bench.runs === 1);
+      refused(await send(other), 422, used, "new_key");
+      gate.open();
+      assert.equal((await first).status, 201);
+      refused(await send(other), 422, used, "new_key");
+
+      const key = '"k2"';
+      const unsure = await bench.serve(() => ({ status: 500 }), { recovery: "hold", record: () => "recover" });
+      assert.equal((await unsure({ key })).status, 500);
+      refused(await unsure({ ...other, key }), 422, used, "new_key");
+      await bench.clock?.advance(60_001);
+      refused(await unsure({ ...other, key }), 422, used, "new_key");
+      const held = await unsure({ key });
+      refused(held, 409, "The operation of this Idempotency-Key is held", "same_key");
+      refused(await unsure({ ...other, key }), 422, used, "new_key");
+      const scope = idempotencyScope({ principal: "a1", method: "POST", route: "/accounts/:account/payouts" });
+      const operationId = held.headers.get("idempotency-operation-id") ?? "";
+      const note = { operationId, by: "ada", why: "not in the ledger", nothingHappened: true };
+      await bench.engine().release({ scope, key: "k2" }, note);
+      refused(await unsure({ ...other, key }), 422, used, "new_key");
+      assert.equal(bench.runs, 2);
+      const sure = await bench.serve();
+      assert.deepEqual([(await sure({ key })).status, bench.runs], [201, 3]);
     },
   },
 ];

@@ -66,6 +66,8 @@ interface OperationState {
   /** What was recorded, as JSON text. */
   result: string | undefined;
   held: boolean;
+  /** It was released, and another input has the key. */
+  replaced: boolean;
 }
 
 interface AttemptState {
@@ -119,7 +121,8 @@ export class OperationRules {
       const operation = claimed(state, record);
       operation.attempts[record.attempt] = {
         ...newAttempt(record, undefined),
-        ran: record.status !== "held",
+        // That nothing happened is taken on trust where a person said so: none but a person's carries both.
+        ran: record.status !== "held" && !(record.status === "released" && record.takeover),
         meaning: record.status === "released" ? "retry" : undefined,
       };
       noteSettled(operation, record);
@@ -139,7 +142,7 @@ export class OperationRules {
     );
     if (was === undefined || was.operationId !== is.operationId) {
       if (was !== undefined) {
-        must(4, this.#isStale(was, now), () => `a record was overwritten by a new claim: ${shown(was)} is not stale`);
+        if (!this.#isStale(was, now)) this.#checkReplaced(was, is, model);
       }
       must(
         5,
@@ -151,6 +154,7 @@ export class OperationRules {
       return;
     }
     const operation = operationOf(rules, is.operationId);
+    must(3, is.inputHash === was.inputHash, () => `${shown(is)} goes on with the operation of another input`);
     must(5, is.writeId !== was.writeId, () => `two writes have the write_id ${is.writeId}`);
     must(5, is.createdAt === operation.createdAt, () => "created_at changed within one operation");
     must(5, is.takeover || !was.takeover, () => "takeover was dropped");
@@ -177,7 +181,8 @@ export class OperationRules {
     noteSettled(operation, is);
   }
 
-  onServed(_served: Served, { model: { ledger } }: OperationWorld): void {
+  onServed(_served: Served, { model: { ledger, rules } }: OperationWorld): void {
+    checkReplacedRows(ledger, rules);
     if (this.#of.ledger.mayHaveTwoRows === true) return;
     const operations = ledger.rows.map(({ operationId }) => operationId);
     must(6, new Set(operations).size === operations.length, () => "an operation has two rows in the ledger");
@@ -284,6 +289,11 @@ export class OperationRules {
     if (stored === undefined) return;
     const record = this.#decode(stored);
     const isOther = record.inputHash !== this.#of.inputHashes.at(-1);
+    must(
+      7,
+      !isOther || record.status !== "released" || record.takeover,
+      () => `a retry of another input was refused for ${shown(record)}, in which nothing happened`,
+    );
     const { ledger } = model;
     const rows = ledger.rows.filter(({ operationId }) => operationId === record.operationId);
     if (retried.kind === "threw" && executionOf(retried.error) === undefined) {
@@ -346,6 +356,27 @@ export class OperationRules {
           `recovery is ${typeof recovery === "object" ? "reconcile" : recovery}`,
       );
     }
+  }
+
+  /**
+   * A record that is not stale is overwritten by a new claim: of another input, where every attempt said of itself that it had
+   * no effect, and none was taken over.
+   */
+  #checkReplaced(was: DecodedRecord, is: DecodedRecord, { rules, ledger }: OperationModel): void {
+    const overwritten = (): string => `a record was overwritten by a new claim: ${shown(was)}`;
+    must(4, was.status === "released", () => `${overwritten()} is not stale`);
+    must(3, is.inputHash !== was.inputHash, () => `${overwritten()} was to go on for its own input`);
+    must(3, !was.takeover, () => `${overwritten()} was taken over, and may have had its effect`);
+    const operation = operationOf(rules, was.operationId);
+    for (const [number, { ran, meaning, takeover }] of Object.entries(operation.attempts)) {
+      must(
+        3,
+        !takeover && (!ran || meaning === "retry"),
+        () => `${overwritten()}, and attempt ${number} may have had its effect`,
+      );
+    }
+    operation.replaced = true;
+    checkReplacedRows(ledger, rules);
   }
 
   #checkNextAttempt(was: DecodedRecord, is: DecodedRecord, now: number): void {
@@ -478,7 +509,15 @@ function shown({ status, attempt, operationId, takeover }: DecodedRecord): strin
 }
 
 function claimed(rules: RulesState, { operationId, inputHash, createdAt, attempt }: DecodedRecord): OperationState {
-  const operation: OperationState = { inputHash, createdAt, attempts: {}, attempt, result: undefined, held: false };
+  const operation: OperationState = {
+    inputHash,
+    createdAt,
+    attempts: {},
+    attempt,
+    result: undefined,
+    held: false,
+    replaced: false,
+  };
   rules.operations[operationId] = operation;
   return operation;
 }
@@ -493,6 +532,17 @@ function noteSettled(operation: OperationState, { status, result }: DecodedRecor
   const { kind, body } = result;
   const text = kind === "failure" && isJsonObject(body) ? body["message"] : body;
   operation.result = `${textOf(kind)} ${JSON.stringify(text ?? null)}`;
+}
+
+/** Whoever has the key now may have its effect; one whose key was given away for nothing having happened has none, ever. */
+function checkReplacedRows({ rows }: LedgerState, { operations }: RulesState): void {
+  for (const { operationId } of rows) {
+    must(
+      6,
+      operations[operationId]?.replaced !== true,
+      () => `the ledger has a row of ${operationId}, which was released, and whose key another input has`,
+    );
+  }
 }
 
 function callOf({ calls }: RulesState, caller: number): CallState {

@@ -4,6 +4,7 @@
  */
 
 import assert from "node:assert/strict";
+import { isDeepStrictEqual } from "node:util";
 
 import {
   defineOperation,
@@ -62,7 +63,9 @@ function planOf(policy: Policy, rest: Partial<Plan>): Plan {
         leaseMs: LEASE_MS,
         recoverAfterMs: recoverAfterMs(policy),
         run: (input, { operationId, attempt, signal }) =>
-          insertOnce(client, { operationId, attempt, value: input }, signal),
+          isValid(input)
+            ? insertOnce(client, { operationId, attempt, value: input }, signal)
+            : Promise.reject(new DeclinedError()),
         onError: (error) => (error instanceof DeclinedError ? declined : "recover"),
         recovery: recovery === "rerun" || recovery === "hold" ? recovery : { ...reconcileWith(client, recovery) },
       }),
@@ -78,6 +81,12 @@ function recoverAfterMs({ ledger, recovery }: Policy): number {
 /** A moment after the lease is over that the record speaks of. */
 function pastLeaseMs(policy: Policy): number {
   return LEASE_MS + recoverAfterMs(policy) + 1;
+}
+
+/** What fails its validation, before anything is sent. */
+const invalid: Json = { amount: 0 };
+function isValid(input: Json): boolean {
+  return !isDeepStrictEqual(input, invalid);
 }
 
 /** A `run` that meets its own operation in the ledger returns that row (E6). */
@@ -132,6 +141,8 @@ for (const declined of ["recover", "retry", "replay"] as const) {
     }
   }
 }
+
+const retrying = policies.filter(({ declined }) => declined === "retry");
 
 function titleOf({ ledger, recovery, declined }: Policy): string {
   return `${ledger} ledger, ${recovery}, declined means ${declined}`;
@@ -250,6 +261,90 @@ describe("execute, every schedule", function () {
     for (const [title, plan] of Object.entries(plans)) it(title, () => exploreAll([plan]));
   });
 
+  describe("two inputs: what one of them was released from is the other's to begin", () => {
+    const policy: Policy = { ledger: "unique", recovery: "reconcile", declined: "retry" };
+    const valid: Json = { amount: 5 };
+    const other: Json = { amount: 6 };
+    const oneFault = { faults: storeFaults, faultsMax: 1 };
+    const released = (input: Json, members: Record<string, Json> = {}): StartingRecord[] =>
+      left("released", DAY_MS, input, members);
+    const byPerson = { attempt: 2, takeover: true };
+    const plans: Record<string, Plan> = {
+      "one that fails its validation, two faults": planOf(policy, {
+        inputs: [valid, invalid],
+        faults: storeFaults,
+        faultsMax: 2,
+      }),
+      "both may be declined, two faults": planOf(policy, {
+        inputs: [valid, other],
+        faults: storeFaults,
+        faultsMax: 2,
+      }),
+      "a record of the one, two faults": planOf(policy, {
+        inputs: [valid, other],
+        records: released(valid),
+        faults: storeFaults,
+        faultsMax: 2,
+      }),
+      "a record of a third": planOf(policy, {
+        inputs: [valid, other, { amount: 7 }],
+        callers: 3,
+        records: released({ amount: 8 }),
+        ...oneFault,
+      }),
+      "a record of the one that a person released": planOf(policy, {
+        inputs: [valid, other],
+        records: released(valid, byPerson),
+        ...oneFault,
+      }),
+      "a record of a third that a person released": planOf(policy, {
+        inputs: [valid, other],
+        records: released({ amount: 7 }, byPerson),
+        ...oneFault,
+      }),
+      "a record of a third that is held": planOf(policy, {
+        inputs: [valid, other],
+        records: left("held", DAY_MS, { amount: 7 }),
+        ...oneFault,
+      }),
+      "a pause past the lease": planOf(policy, {
+        inputs: [valid, invalid],
+        faults: faultsInTime,
+        faultsMax: 1,
+        jumpsMs: [pastLeaseMs(policy)],
+      }),
+      "a renewal that lands late, or its copy, or its answer": planOf(policy, {
+        inputs: [valid, other],
+        faults: ["landsLate", "repeatedLater", "heldReply"],
+        faultsMax: 2,
+        ledger: { unique: true, faults: ["heldReply", "declined"] },
+        jumpsMs: [LEASE_MS / 3],
+      }),
+      "three callers that wait": planOf(policy, {
+        inputs: [valid, other],
+        callers: 3,
+        ledger: { unique: true, faults: ["declined"] },
+        faults: ["lostReply"],
+        faultsMax: 2,
+        request: { deadlineMs: 20_000, waitMs: 20_000 },
+      }),
+    };
+    for (const [title, plan] of Object.entries(plans)) it(title, () => exploreAll([plan]));
+    // How it recovers matters where two callers have one input.
+    const recovering = retrying.filter(({ ledger, recovery }) => ledger === "unique" || recovery === "shutsOut");
+    for (const each of recovering) {
+      it(`three callers: ${titleOf(each)}`, () =>
+        exploreAll([
+          planOf(each, { inputs: [valid, invalid], callers: 3, ...oneFault }),
+          planOf(each, { inputs: [invalid, valid], callers: 3, ...oneFault }),
+        ]));
+    }
+    for (const each of recovering) {
+      it(`three callers, and a pause past the lease: ${titleOf(each)}`, () =>
+        exploreAll([planOf(each, { inputs: [valid, invalid], callers: 3, jumpsMs: [pastLeaseMs(each)] })]));
+    }
+  });
+
   const lateRenewal = planOf(
     { ledger: "unique", recovery: "reconcile", declined: "recover" },
     {
@@ -292,6 +387,38 @@ describe("execute, every schedule", function () {
       }
     });
 
+    describe("two inputs, of which one fails its validation", () => {
+      const inputs = [{ amount: 5 }, invalid] as const;
+      for (const policy of retrying) {
+        const pause = { inputs, faults: faultsInTime, faultsMax: 1, jumpsMs: [pastLeaseMs(policy)] };
+        it(`one fault, and a pause past the lease: ${titleOf(policy)}`, () => exploreAll([planOf(policy, pause)]));
+      }
+      for (const policy of telling.filter(({ declined }) => declined === "retry")) {
+        const pause = { inputs, faults: faultsInTime, jumpsMs: [pastLeaseMs(policy)] };
+        // Two callers of two inputs never take over from each other: how they recover does not matter.
+        if (policy.recovery === "reconcile") {
+          it(`two faults, and a pause past the lease: ${titleOf(policy)}`, () =>
+            exploreAll([planOf(policy, { ...pause, faultsMax: 2 })]));
+        }
+        it(`three callers, one fault, and a pause past the lease: ${titleOf(policy)}`, () =>
+          exploreAll([planOf(policy, { ...pause, callers: 3, faultsMax: 1 })]));
+      }
+    });
+
+    describe("two inputs, each of which may be declined", () => {
+      const inputs = [{ amount: 5 }, { amount: 6 }] as const;
+      const policy: Policy = { ledger: "unique", recovery: "reconcile", declined: "retry" };
+      it("three callers, two faults", () =>
+        exploreAll([planOf(policy, { inputs, callers: 3, faults: storeFaults, faultsMax: 2 })]));
+      it("a record that a third was released from, one fault, and a pause past the lease", () => {
+        const records = left("released", DAY_MS, { amount: 7 });
+        const jumpsMs = [pastLeaseMs(policy)];
+        return exploreAll([planOf(policy, { inputs, records, faults: faultsInTime, faultsMax: 1, jumpsMs })]);
+      });
+      it("two faults, and a pause past the lease", () =>
+        exploreAll([planOf(policy, { inputs, faults: faultsInTime, faultsMax: 2, jumpsMs: [pastLeaseMs(policy)] })]));
+    });
+
     describe("two callers, one fault, and two pauses: a renewal, and past the lease", () => {
       for (const policy of telling) {
         const jumpsMs = [LEASE_MS / 3, pastLeaseMs(policy)];
@@ -300,7 +427,7 @@ describe("execute, every schedule", function () {
     });
   }
 
-  it("random walks of three callers, three faults, and pauses to and past the lease", async () => {
+  it("random walks of three callers, of one and of three inputs, three faults, and pauses to and past the lease", async () => {
     const seed = Number(process.env["FIRSTWRITE_SEED"] ?? Math.floor(Math.random() * 1_000_000));
     console.log(`      FIRSTWRITE_SEED=${seed}`);
     const walks = process.env["FIRSTWRITE_EXPLORE"] === "full" ? 20_000 : 100;
@@ -313,6 +440,8 @@ describe("execute, every schedule", function () {
         beginLate: true,
       });
       await walk(operationScenario(plan), { seed, walks });
+      if (policy.declined !== "retry") continue;
+      await walk(operationScenario({ ...plan, inputs: [{ amount: 5 }, invalid, { amount: 6 }] }), { seed, walks });
     }
   });
 });

@@ -138,6 +138,15 @@ const mistakes: {
     ),
     found: /rule 6: an operation has two rows in the ledger/,
   },
+  {
+    title: "the same, where another input has the key by then",
+    wrong: payment({ recovery: looks, recoverAfterMs: 5_000, onError: () => "retry" }, { inputs: [5, 6] }),
+    mended: payment(
+      { recovery: looks, recoverAfterMs: 5_000, onError: onlyIfDeclined("retry") },
+      { inputs: [5, 6], ledger: { faults: declining }, faultsMax: 2 },
+    ),
+    found: /rule 6: the ledger has a row of \S+, which was released, and whose key another input has/,
+  },
 ];
 
 describe("exploreOperation", () => {
