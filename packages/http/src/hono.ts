@@ -47,7 +47,11 @@ export function operationHandler<E extends Env, Input, Value>(
   options: OperationHandlerOptions<Context<E>, Input, Value>,
 ): (c: Context<E>) => Promise<Response> {
   const route = new OperationRoute(options);
-  return async (c) => responseOf(await route.decide(honoExchange(c)));
+  return async (c) => {
+    const view = new ContextView(c);
+    view.give(responseOf(await route.decide(honoExchange(c))));
+    return c.res;
+  };
 }
 
 function honoExchange<E extends Env>(c: Context<E>): Exchange<Context<E>> {

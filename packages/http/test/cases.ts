@@ -16,6 +16,8 @@ export interface Case {
   readonly run: (bench: (options?: { readonly virtual?: boolean }) => Bench) => Promise<void>;
   /** Where it does not apply, and why. */
   readonly na?: Partial<Readonly<Record<Integration["name"], string>>>;
+  /** Why it does not apply to an operation that was defined before. */
+  readonly notOfOperations?: string;
 }
 
 const bodies = (...got: readonly Got[]): readonly string[] => got.map(({ text }) => text);
@@ -167,6 +169,7 @@ export const draft: readonly Case[] = [
   {
     id: "I11",
     title: "where a key is optional, a request without one runs, and nothing is stored",
+    notOfOperations: "an operation always has a key",
     async run(make) {
       const bench = make();
       const send = await bench.serve(bench.payout, { key: { required: false } });
@@ -330,6 +333,7 @@ export const draft: readonly Case[] = [
   {
     id: "I23",
     title: "selected fields: a change outside of them is a replay, inside 422",
+    notOfOperations: "the operation says what is compared",
     async run(make) {
       const bench = make();
       const send = await bench.serve(bench.payout, { fingerprint: { fields: ["amount", ["to", "iban"]] } });
@@ -345,6 +349,7 @@ export const draft: readonly Case[] = [
   {
     id: "I24",
     title: "no fingerprint: another payload is answered with the first one's answer",
+    notOfOperations: "the operation says what is compared",
     async run(make) {
       const bench = make();
       const send = await bench.serve(bench.payout, { fingerprint: "none" });
@@ -356,6 +361,7 @@ export const draft: readonly Case[] = [
   {
     id: "I25",
     title: "the same key for another resource of the route is 422, by another method an operation of its own",
+    notOfOperations: "one route is one operation, whatever the method",
     async run(make) {
       const bench = make();
       const send = await bench.serve();
@@ -371,6 +377,7 @@ export const draft: readonly Case[] = [
   {
     id: "I26",
     title: "POST and PATCH are covered; GET, PUT and DELETE ignore the key",
+    notOfOperations: "no handler stands behind it: other methods are 405",
     async run(make) {
       const bench = make();
       const send = await bench.serve();
@@ -406,6 +413,7 @@ export const draft: readonly Case[] = [
   {
     id: "I28",
     title: "the contract is published, expiry and key format in it, for programs to read",
+    notOfOperations: "its contract has a test of its own",
     async run(make) {
       const bench = make();
       const contract = idempotencyContract({
@@ -456,6 +464,7 @@ export const draft: readonly Case[] = [
   {
     id: "I32",
     title: "refused authentication, rates and validation do not consume the key",
+    notOfOperations: "`input` refuses, before the key is claimed",
     async run(make) {
       const bench = make();
       const statuses = [400, 401, 403, 413, 415, 422, 429];
@@ -473,6 +482,7 @@ export const draft: readonly Case[] = [
   {
     id: "I33",
     title: "a key on an endpoint without support does not fail the request",
+    notOfOperations: "no handler stands behind it",
     async run(make) {
       const bench = make();
       const send = await bench.serve(bench.payout, { methods: ["PATCH"] });
@@ -487,6 +497,7 @@ export const stripe: readonly Case[] = [
   {
     id: "S1",
     title: "a key counts on POST, and has no effect on GET and DELETE",
+    notOfOperations: "no handler stands behind it: other methods are 405",
     async run(make) {
       const bench = make();
       const send = await bench.serve();
@@ -514,6 +525,7 @@ export const stripe: readonly Case[] = [
   {
     id: "S3",
     title: "without a key every call runs",
+    notOfOperations: "an operation always has a key",
     async run(make) {
       const bench = make();
       const send = await bench.serve(bench.payout, { key: { required: false } });
@@ -534,6 +546,7 @@ export const stripe: readonly Case[] = [
   {
     id: "S5",
     title: "a 500 after execution began is replayed, thrown or answered",
+    notOfOperations: "what it throws means what its `onError` says",
     async run(make) {
       const bench = make();
       const send = await bench.serve(() => {
@@ -671,6 +684,7 @@ export const stripe: readonly Case[] = [
   {
     id: "S17",
     title: "a key is unique within its account (and here within its method and route)",
+    notOfOperations: "the operation says what is compared: one key is one operation",
     async run(make) {
       const bench = make();
       const send = await bench.serve();
@@ -770,6 +784,7 @@ export const stripe: readonly Case[] = [
   {
     id: "S21",
     title: "v2: a success is not repeated, a failure is tried again with an updated answer (preset success)",
+    notOfOperations: "what it throws means what its `onError` says",
     async run(make) {
       const bench = make({ virtual: true });
       const send = await bench.serve(
