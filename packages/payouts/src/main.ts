@@ -11,7 +11,7 @@ import { openLedger } from "./ledger/open-ledger.ts";
 import { LedgerUnavailableError } from "./ledger/payout-ledger.ts";
 import { parseMerchants } from "./merchants.ts";
 import { reconcile } from "./reconcile.ts";
-import { startPayoutServer } from "./server.ts";
+import { checkNumbers, startPayoutServer } from "./server.ts";
 import { untilStopped } from "./until-stopped.ts";
 
 interface Places {
@@ -113,6 +113,7 @@ async function runServer(options: ServeArguments): Promise<void> {
     leaseMs,
     ...(ttlDays !== undefined && { ttlMs: days(ttlDays) }),
   };
+  checkNumbers({ ...options, deployment });
   const store = await openStore(options.store);
   try {
     const server = await startPayoutServer({
