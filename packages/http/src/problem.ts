@@ -47,13 +47,15 @@ export const problems: Readonly<Record<ProblemName, ProblemKind>> = {
   "key-missing": {
     status: 400,
     title: "Idempotency-Key is missing",
-    retry: "new_key",
+    // An earlier sending may have had it, and may have been done.
+    retry: "never",
     detail: "This operation is idempotent and needs the request header Idempotency-Key.",
   },
   "key-invalid": {
     status: 400,
     title: "Idempotency-Key is invalid",
-    retry: "new_key",
+    // An earlier sending may have had it in a form that was taken, or with a time that was.
+    retry: "never",
     detail: "The request header Idempotency-Key is not a key that this resource takes.",
   },
   "in-progress": {

@@ -186,7 +186,7 @@ describe("POST /v1/payouts", () => {
       await using bank = await Bank.open(store);
       const service = await bank.serve();
       const reply = await send(service.url + url, { method: "POST", body: JSON.stringify(tenEuros), headers });
-      assertProblem(reply, 400, problem, "new_key");
+      assertProblem(reply, 400, problem, "never");
       assert.ok(!/order-100|3b0f3c1e/.test(reply.text), reply.text);
     });
   }
