@@ -16,7 +16,7 @@ import { fateOf, type Fate } from "./policy.ts";
 import { problemAnswer, type ProblemName } from "./problem.ts";
 import { answerOf, asRecordedResponse, isSameResponse, recordOf, type RecordedResponse } from "./recorded-response.ts";
 import { identityOf } from "./request-body.ts";
-import { KeyedRoute, type Decided, type Exchange, type Keyed } from "./route.ts";
+import { KeyedRoute, tell, type Decided, type Exchange, type Keyed } from "./route.ts";
 
 /** {@link Exchange}, with a handler. */
 export interface HandlerExchange<Incoming> extends Exchange<Incoming> {
@@ -179,13 +179,8 @@ export class IdempotentRoute<Incoming> {
     }
   }
 
-  /** A listener that fails must not change what becomes of the operation. */
   #tell(error: unknown): void {
-    try {
-      this.settings.onError(error);
-    } catch (failure) {
-      console.error(failure);
-    }
+    tell(this.settings.onError, error);
   }
 }
 

@@ -1,7 +1,7 @@
 export { idempotentHandler, operationHandler, type IdempotentHandler } from "./fetch.ts";
 export { idempotencyOf, type IdempotencyContext } from "./context.ts";
 export { idempotencyScope, type HttpRecovery, type IdempotentOptions, type RouteOptions } from "./options.ts";
-export type { KeyedRequest, OperationFacts, OperationHandlerOptions } from "./operation-options.ts";
+export type { KeyedRequest, OperationHandlerOptions, OperationOutcome } from "./operation-options.ts";
 export { parseIdempotencyKey, type KeyOptions, type ParsedKey } from "./key.ts";
 export type { AnswerFacts, Fate, RecordPolicy } from "./policy.ts";
 export type { Field, FingerprintOption, RequestBody } from "./request-body.ts";

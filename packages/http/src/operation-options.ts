@@ -14,7 +14,7 @@ export interface KeyedRequest {
 }
 
 /** What an operation came to. */
-export interface OperationFacts {
+export interface OperationOutcome {
   readonly operationId: string;
   /** No effect was run for this request: it gets the result of an earlier one. */
   readonly replayed: boolean;
@@ -33,7 +33,7 @@ export interface OperationHandlerOptions<Incoming, Input, Value> extends RouteOp
    * Makes the answer of what the operation returned, as it is recorded. Of the value alone, or a retry is not answered byte for
    * byte. It decides nothing: what it answers is told, and the operation is done.
    */
-  readonly answer: (value: Value, facts: OperationFacts) => Response | PromiseLike<Response>;
+  readonly answer: (value: Value, outcome: OperationOutcome) => Response | PromiseLike<Response>;
   /**
    * Makes the answer of what the operation threw; `undefined` leaves it to this package. `recorded`: every retry will be thrown
    * it. Where it is false nothing final may be said. An error whose meaning is `"replay"` and that could not be recorded is not

@@ -22,14 +22,13 @@ export class OperationRoute<Incoming, Input, Value> {
       scope,
       async prepare({ incoming, again }, { principal, key, keyHash, body }) {
         const keyed = { principal, key, keyHash, body: body.kind === "bytes" ? body.bytes : undefined };
-        const at = await issuedAt?.(incoming, keyed);
+        const at = issuedAt === undefined ? undefined : checkTime(await issuedAt(incoming, keyed));
         if (at instanceof Response) return at;
-        if (at !== undefined) checkTime(at);
         const made = await input(again(), keyed);
         if (made instanceof Response) return made;
         return { input: made, ...(at !== undefined && { issuedAt: at }) };
       },
-      answer: async (value, facts) => readResponse(asResponse(await answer(value, facts), "answer"), Infinity),
+      answer: async (value, outcome) => readResponse(asResponse(await answer(value, outcome), "answer"), Infinity),
       async failure(error, facts) {
         const response = await failure?.(error, facts);
         return response === undefined ? undefined : readResponse(asResponse(response, "failure"), Infinity);
@@ -46,8 +45,10 @@ export class OperationRoute<Incoming, Input, Value> {
   }
 }
 
-function checkTime(issuedAt: unknown): void {
-  if (typeof issuedAt === "number" && Number.isFinite(issuedAt) && issuedAt >= 0) return;
+/** A time that is none would be taken for a key whose age nobody knows, and a late retry be run again. */
+function checkTime(issuedAt: number | Response): number | Response {
+  if (issuedAt instanceof Response) return issuedAt;
+  if (typeof issuedAt === "number" && Number.isFinite(issuedAt) && issuedAt >= 0) return issuedAt;
   throw new InvalidArgumentError(
     `issuedAt(request) is ${String(issuedAt)}: give the key's time in epoch milliseconds, or a Response that refuses it`,
   );

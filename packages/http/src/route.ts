@@ -23,6 +23,7 @@ import {
 import { toResponse, UnrecordableAnswerError, type Answer } from "./answer.ts";
 import { parseKey } from "./key.ts";
 import { LocalRuns } from "./local-runs.ts";
+import type { OperationOutcome } from "./operation-options.ts";
 import type { RouteSettings } from "./options.ts";
 import { problemAnswer, type ProblemFacts, type ProblemName } from "./problem.ts";
 import type { RequestBody } from "./request-body.ts";
@@ -70,7 +71,11 @@ export interface Way<Incoming, Of extends Exchange<Incoming>, Input, Value> {
     keyed: Keyed,
   ) => Promise<{ readonly input: Input; readonly issuedAt?: number } | Response>;
   /** The answer of what was returned, or is recorded: it may be what a person settled with. `undefined`: it cannot be used. */
-  readonly answer: (value: Value, facts: AnswerFacts, input: Input) => Answer | undefined | Promise<Answer | undefined>;
+  readonly answer: (
+    value: Value,
+    outcome: OperationOutcome,
+    input: Input,
+  ) => Answer | undefined | Promise<Answer | undefined>;
   /** The answer of what the operation threw. `undefined`: it is told, and one of ours. */
   readonly failure: (
     error: unknown,
@@ -79,11 +84,6 @@ export interface Way<Incoming, Of extends Exchange<Incoming>, Input, Value> {
   ) => Answer | ProblemName | undefined | Promise<Answer | ProblemName | undefined>;
   /** What is done while the store is away; by default the request is refused. */
   readonly storeAway?: ((input: Input) => Promise<Answer>) | undefined;
-}
-
-interface AnswerFacts {
-  readonly operationId: string;
-  readonly replayed: boolean;
 }
 
 /** What the engine takes as an operation's input: that of one request. */
@@ -337,13 +337,17 @@ export class KeyedRoute<Incoming, Of extends Exchange<Incoming>, Input, Value> {
     return operationId === undefined ? answer : withHeaders(answer, operationId, false);
   }
 
-  /** A listener that fails must not change what becomes of the operation. */
   #tell(error: unknown): void {
-    try {
-      this.#way.settings.onError(error);
-    } catch (failure) {
-      console.error(failure);
-    }
+    tell(this.#way.settings.onError, error);
+  }
+}
+
+/** A listener that fails must not change what becomes of the operation. */
+export function tell(onError: (error: unknown) => void, error: unknown): void {
+  try {
+    onError(error);
+  } catch (failure) {
+    console.error(failure);
   }
 }
 

@@ -362,6 +362,8 @@ describe("an operation", () => {
       [{ principal: () => "" }, /who asks/],
       [{ scope: () => "x".repeat(201) }, /the scope is 201 bytes long/],
       [{ issuedAt: () => Number.NaN }, /issuedAt\(request\) is NaN/],
+      // @ts-expect-error -- for callers without types
+      [{ issuedAt: () => undefined }, /issuedAt\(request\) is undefined/],
       [{ deadlineMs: () => Number.NaN }, /deadlineMs\(request\) is NaN/],
       [{ deadlineMs: () => 3_600_000 }, /less than an hour/],
       [{ input: () => assert.fail("a bug in input") }, /a bug in input/],
