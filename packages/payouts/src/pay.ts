@@ -1,8 +1,7 @@
 /** `POST /v1/payouts`: the payout operation under the `Idempotency-Key` header. */
 
 import { executionOf, type Idempotency } from "@firstwrite/core";
-import { problemResponse } from "@firstwrite/http";
-import type { OperationHandlerOptions } from "@firstwrite/http";
+import { problemResponse, type OperationHandlerOptions } from "@firstwrite/http";
 import type { Context } from "hono";
 import type { Logger } from "pino";
 
