@@ -13,7 +13,7 @@ const examples: Readonly<Record<string, readonly RegExp[]>> = {
   "packages/simulator/README.md": [/^Error: protocol §7, rule 6: /, /^\{ schedules: \d+, states: \d+ \}\n/],
   "packages/core/README.md": [/^\{ payoutId: 'po_([0-9a-f-]{36})' \} \1 false true\n$/],
   "packages/sqlite/README.md": [/^\{ paid: 1250 \} true 1\n$/],
-  "packages/http/README.md": [/^201 true 422 1\n$/],
+  "packages/http/README.md": [/^201 true 422 1\n$/, /^400 201 true 1\n$/],
 };
 
 const homes: Readonly<Record<string, string>> = {

@@ -74,6 +74,7 @@ export {
   type IdempotencyErrorCode,
   type OperationFacts,
 } from "./errors.ts";
+export { checkIssuedAt, timeOfKey } from "./key-age.ts";
 export { onEvent, type EventName, type FirstwriteEvents } from "./events.ts";
 export { canonicalJson, isJsonObject, parseJsonObject, toJson, type Json, type JsonObject } from "./canonical-json.ts";
 export { fingerprintOf, sha256, type Digest } from "./fingerprint.ts";

@@ -4,9 +4,12 @@ import { tellContext } from "./context.ts";
 import { nodeExchange, sendDecided } from "./node.ts";
 import { peekBody } from "./node-request.ts";
 import { NodeResponse } from "./node-response.ts";
+import { IdempotentRoute, type HandlerExchange } from "./handler-route.ts";
+import type { OperationHandlerOptions } from "./operation-options.ts";
+import { OperationRoute } from "./operation-route.ts";
 import type { IdempotentOptions } from "./options.ts";
 import { parsedBody, type RequestBody } from "./request-body.ts";
-import { IdempotentRoute, type Decided, type Exchange } from "./route.ts";
+import type { Decided, Exchange } from "./route.ts";
 
 /**
  * Middleware for one route of Express 5: `app.post("/payouts", express.json(), idempotent({ … }), handler)`. What comes after it
@@ -24,6 +27,29 @@ export function idempotent(options: IdempotentOptions<Request>): RequestHandler 
   };
 }
 
+/**
+ * The last handler of one route of Express 5: `app.post("/payouts", express.json(), operationHandler({ operation, … }))`. The
+ * operation, which was defined before, runs at most once per principal and key, from here or from anywhere else, and every retry
+ * gets its answer.
+ *
+ * @throws {InvalidArgumentError} for options that are incomplete or contradict themselves, saying what to write.
+ */
+export function operationHandler<Input, Value>(
+  options: OperationHandlerOptions<Request, Input, Value>,
+): RequestHandler {
+  const route = new OperationRoute(options);
+  const handleOperation = async (request: Request, response: Response, next: NextFunction): Promise<void> => {
+    try {
+      await sendDecided(await route.decide(expressExchange(request, response)), response, undefined);
+    } catch (error) {
+      if (!response.destroyed) next(error);
+    }
+  };
+  return (request, response, next) => {
+    void handleOperation(request, response, next);
+  };
+}
+
 async function handle(
   route: IdempotentRoute<Request>,
   request: Request,
@@ -31,11 +57,8 @@ async function handle(
   next: NextFunction,
 ): Promise<void> {
   let place: NodeResponse | undefined;
-  const exchange: Exchange<Request> = {
-    ...nodeExchange(request, response, request),
-    // `url` is without what the router is mounted at.
-    target: request.originalUrl,
-    readBody: (bytesMax) => bodyOf(request, bytesMax),
+  const exchange: HandlerExchange<Request> = {
+    ...expressExchange(request, response),
     run(context) {
       tellContext(request, context);
       place = new NodeResponse(response, route.settings.answerBytesMax);
@@ -54,6 +77,15 @@ async function handle(
     tellContext(request, route.unprotected());
     next();
   } else await sendDecided(decided, response, place);
+}
+
+function expressExchange(request: Request, response: Response): Exchange<Request> {
+  return {
+    ...nodeExchange(request, response, request),
+    // `url` is without what the router is mounted at.
+    target: request.originalUrl,
+    readBody: (bytesMax) => bodyOf(request, bytesMax),
+  };
 }
 
 async function bodyOf(request: Request, bytesMax: number): Promise<RequestBody | "too large"> {

@@ -5,9 +5,12 @@ import { tellContext } from "./context.ts";
 import { nodeExchange, sendDecided } from "./node.ts";
 import { peekBody } from "./node-request.ts";
 import { NodeResponse } from "./node-response.ts";
+import { IdempotentRoute, type HandlerExchange } from "./handler-route.ts";
+import type { OperationHandlerOptions } from "./operation-options.ts";
+import { OperationRoute } from "./operation-route.ts";
 import type { IdempotentOptions } from "./options.ts";
 import { parsedBody, type RequestBody } from "./request-body.ts";
-import { IdempotentRoute, type Decided, type Exchange } from "./route.ts";
+import type { Decided, Exchange } from "./route.ts";
 
 /**
  * A `preHandler` hook for one route of Fastify 5: `app.post("/payouts", { preHandler: idempotent({ … }) }, handler)`. The last of
@@ -26,6 +29,24 @@ export function idempotent(options: IdempotentOptions<FastifyRequest>): preHandl
   };
 }
 
+/**
+ * The handler of one route of Fastify 5: `app.post("/payouts", operationHandler({ operation, … }))`. The operation, which was
+ * defined before, runs at most once per principal and key, from here or from anywhere else, and every retry gets its answer. It
+ * is sent past `onSend`, byte for byte.
+ *
+ * @throws {InvalidArgumentError} for options that are incomplete or contradict themselves, saying what to write.
+ */
+export function operationHandler<Input, Value>(
+  options: OperationHandlerOptions<FastifyRequest, Input, Value>,
+): (request: FastifyRequest, reply: FastifyReply) => Promise<void> {
+  const route = new OperationRoute(options);
+  return async (request, reply) => {
+    const decided = await route.decide(fastifyExchange(request, reply));
+    leave(reply);
+    await sendDecided(decided, reply.raw, undefined);
+  };
+}
+
 async function handle(
   route: IdempotentRoute<FastifyRequest>,
   request: FastifyRequest,
@@ -33,10 +54,8 @@ async function handle(
   done: (error?: Error) => void,
 ): Promise<void> {
   let place: NodeResponse | undefined;
-  const exchange: Exchange<FastifyRequest> = {
-    ...nodeExchange(request.raw, reply.raw, request),
-    target: request.originalUrl,
-    readBody: (bytesMax) => bodyOf(request, bytesMax),
+  const exchange: HandlerExchange<FastifyRequest> = {
+    ...fastifyExchange(request, reply),
     async run(context) {
       tellContext(request, context);
       passHeaders(reply);
@@ -63,12 +82,22 @@ async function handle(
     done();
     return;
   }
-  if (place === undefined) {
-    // Sent past Fastify, byte for byte: `onSend` had its turn when the answer was made.
-    reply.hijack();
-    passHeaders(reply);
-  }
+  // Sent past Fastify, byte for byte: `onSend` had its turn when the answer was made.
+  if (place === undefined) leave(reply);
   await sendDecided(decided, reply.raw, place);
+}
+
+function fastifyExchange(request: FastifyRequest, reply: FastifyReply): Exchange<FastifyRequest> {
+  return {
+    ...nodeExchange(request.raw, reply.raw, request),
+    target: request.originalUrl,
+    readBody: (bytesMax) => bodyOf(request, bytesMax),
+  };
+}
+
+function leave(reply: FastifyReply): void {
+  reply.hijack();
+  passHeaders(reply);
 }
 
 /** What earlier hooks have set, such as CORS, is otherwise kept by Fastify until it writes a head itself. */

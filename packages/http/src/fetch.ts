@@ -2,8 +2,11 @@ import { InvalidArgumentError } from "@firstwrite/core";
 
 import { readBounded, readResponse } from "./answer.ts";
 import type { IdempotencyContext } from "./context.ts";
+import { IdempotentRoute, type HandlerExchange } from "./handler-route.ts";
+import type { OperationHandlerOptions } from "./operation-options.ts";
+import { OperationRoute } from "./operation-route.ts";
 import type { IdempotentOptions } from "./options.ts";
-import { IdempotentRoute, responseOf, type Exchange } from "./route.ts";
+import { responseOf, type Exchange } from "./route.ts";
 
 /** A handler that is told which operation it runs. */
 export type IdempotentHandler = (request: Request, context: IdempotencyContext) => Response | PromiseLike<Response>;
@@ -21,32 +24,54 @@ export function idempotentHandler(
   const route = new IdempotentRoute(options);
   const { answerBytesMax } = route.settings;
   return async (request) => {
-    const { url, method, headers } = request;
-    const { pathname, search } = new URL(url);
-    let bytes: Uint8Array = new Uint8Array();
-    const again = ({ signal }: IdempotencyContext): Request =>
-      // Without the client's signal: a client that hangs up does not undo an effect. The engine's says when to stop.
-      new Request(url, { method, headers, signal, body: bytes.byteLength === 0 ? null : new Uint8Array(bytes) });
-    const exchange: Exchange<Request> = {
-      incoming: request,
-      method,
-      target: pathname + search,
-      header: (name) => headers.get(name) ?? undefined,
-      gone: request.signal,
-      async readBody(bytesMax) {
-        if (request.bodyUsed) {
-          throw new InvalidArgumentError("the request's body was read before: let the principal read request.clone()");
-        }
-        const read = await readBounded(request.body, bytesMax);
-        if (read === undefined) return "too large";
-        bytes = read;
-        return { kind: "bytes", bytes };
-      },
-      again,
-      run: async (context) => readResponse(await respond(handler, again(context), context), answerBytesMax),
+    const common = fetchExchange(request);
+    const exchange: HandlerExchange<Request> = {
+      ...common,
+      run: async (context) =>
+        readResponse(await respond(handler, common.again(context.signal), context), answerBytesMax),
     };
     const decided = await route.decide(exchange);
     return decided.kind === "pass" ? handler(request, route.unprotected()) : responseOf(decided);
+  };
+}
+
+/**
+ * The answer to requests for an operation that was defined before, by their `Idempotency-Key`: it runs at most once per principal
+ * and key, from here or from anywhere else, and every retry gets its answer.
+ *
+ * @throws {InvalidArgumentError} for options that are incomplete or contradict themselves, saying what to write.
+ */
+export function operationHandler<Input, Value>(
+  options: OperationHandlerOptions<Request, Input, Value>,
+): (request: Request) => Promise<Response> {
+  const route = new OperationRoute(options);
+  return async (request) => responseOf(await route.decide(fetchExchange(request)));
+}
+
+function fetchExchange(request: Request): Exchange<Request> {
+  const { url, method, headers } = request;
+  const { pathname, search } = new URL(url);
+  let bytes: Uint8Array = new Uint8Array();
+  return {
+    incoming: request,
+    method,
+    target: pathname + search,
+    header: (name) => headers.get(name) ?? undefined,
+    gone: request.signal,
+    async readBody(bytesMax) {
+      if (request.bodyUsed) {
+        throw new InvalidArgumentError("the request's body was read before: let the principal read request.clone()");
+      }
+      const read = await readBounded(request.body, bytesMax);
+      if (read === undefined) return "too large";
+      bytes = read;
+      return { kind: "bytes", bytes };
+    },
+    again(signal) {
+      const body = bytes.byteLength === 0 ? null : new Uint8Array(bytes);
+      // Without the client's signal: a client that hangs up does not undo an effect. The engine's says when to stop.
+      return new Request(url, { method, headers, body, ...(signal && { signal }) });
+    },
   };
 }
 

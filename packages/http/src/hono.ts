@@ -1,12 +1,15 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 
-import type { Context, MiddlewareHandler } from "hono";
+import type { Context, Env, MiddlewareHandler } from "hono";
 
-import { readBounded, readResponse, toResponse, UnrecordableAnswerError, type HandlerAnswer } from "./answer.ts";
-import { tellContext, type IdempotencyContext } from "./context.ts";
+import { readBounded, readResponse, UnrecordableAnswerError, type HandlerAnswer } from "./answer.ts";
+import { tellContext } from "./context.ts";
+import { IdempotentRoute, type HandlerExchange } from "./handler-route.ts";
+import type { OperationHandlerOptions } from "./operation-options.ts";
+import { OperationRoute } from "./operation-route.ts";
 import type { IdempotentOptions } from "./options.ts";
-import { IdempotentRoute, type Exchange } from "./route.ts";
 import type { RequestBody } from "./request-body.ts";
+import { responseOf, type Exchange } from "./route.ts";
 
 /**
  * Middleware for one route of Hono 4: `app.post("/payouts", idempotent({ … }), handler)`. What comes after it runs at most once per
@@ -17,31 +20,12 @@ import type { RequestBody } from "./request-body.ts";
 export function idempotent(options: IdempotentOptions<Context>): MiddlewareHandler {
   const route = new IdempotentRoute(options);
   return async (c, next) => {
-    const { raw } = c.req;
-    const { pathname, search } = new URL(raw.url);
     const view = new ContextView(c);
-    let bytes: Uint8Array | undefined;
-    const again = ({ signal }: IdempotencyContext): Context => {
-      if (bytes === undefined) return c;
-      const body = bytes.byteLength === 0 ? null : new Uint8Array(bytes);
-      // Without the client's signal: a client that hangs up does not undo an effect. The engine's says when to stop.
-      c.req.raw = new Request(raw.url, { method: raw.method, headers: raw.headers, body, signal });
-      return c;
-    };
-    const exchange: Exchange<Context> = {
-      incoming: c,
-      method: raw.method,
-      target: pathname + search,
-      header: (name) => raw.headers.get(name) ?? undefined,
-      gone: raw.signal,
-      async readBody(bytesMax): Promise<RequestBody | "too large"> {
-        if (raw.bodyUsed) return readByOthers(c, bytesMax);
-        bytes = await readBounded(raw.body, bytesMax);
-        return bytes === undefined ? "too large" : { kind: "bytes", bytes };
-      },
-      again,
+    const common = honoExchange(c);
+    const exchange: HandlerExchange<Context> = {
+      ...common,
       async run(context) {
-        tellContext(again(context), context);
+        tellContext(common.again(context.signal), context);
         return view.answerOf(next, route.settings.answerBytesMax);
       },
     };
@@ -49,12 +33,54 @@ export function idempotent(options: IdempotentOptions<Context>): MiddlewareHandl
     if (decided.kind === "pass") {
       tellContext(c, route.unprotected());
       await next();
-    } else view.give(decided.kind === "refused" ? decided.response : toResponse(decided.answer));
+    } else view.give(responseOf(decided));
+  };
+}
+
+/**
+ * The handler of one route of Hono 4: `app.post("/payouts", operationHandler({ operation, … }))`. The operation, which was defined
+ * before, runs at most once per principal and key, from here or from anywhere else, and every retry gets its answer.
+ *
+ * @throws {InvalidArgumentError} for options that are incomplete or contradict themselves, saying what to write.
+ */
+export function operationHandler<E extends Env, Input, Value>(
+  options: OperationHandlerOptions<Context<E>, Input, Value>,
+): (c: Context<E>) => Promise<Response> {
+  const route = new OperationRoute(options);
+  return async (c) => {
+    const view = new ContextView(c);
+    view.give(responseOf(await route.decide(honoExchange(c))));
+    return c.res;
+  };
+}
+
+function honoExchange<E extends Env>(c: Context<E>): Exchange<Context<E>> {
+  const { raw } = c.req;
+  const { pathname, search } = new URL(raw.url);
+  let bytes: Uint8Array | undefined;
+  return {
+    incoming: c,
+    method: raw.method,
+    target: pathname + search,
+    header: (name) => raw.headers.get(name) ?? undefined,
+    gone: raw.signal,
+    async readBody(bytesMax): Promise<RequestBody | "too large"> {
+      if (raw.bodyUsed) return readByOthers(c, bytesMax);
+      bytes = await readBounded(raw.body, bytesMax);
+      return bytes === undefined ? "too large" : { kind: "bytes", bytes };
+    },
+    again(signal) {
+      if (bytes === undefined) return c;
+      const body = bytes.byteLength === 0 ? null : new Uint8Array(bytes);
+      // Without the client's signal: a client that hangs up does not undo an effect. The engine's says when to stop.
+      c.req.raw = new Request(raw.url, { method: raw.method, headers: raw.headers, body, ...(signal && { signal }) });
+      return c;
+    },
   };
 }
 
 /** A validator was here before us, and Hono has kept what it read. */
-async function readByOthers(c: Context, bytesMax: number): Promise<RequestBody | "too large"> {
+async function readByOthers<E extends Env>(c: Context<E>, bytesMax: number): Promise<RequestBody | "too large"> {
   // Made anew, it would have another boundary each time.
   if (/^\s*multipart\//i.test(c.req.header("content-type") ?? "")) return { kind: "parsed", value: undefined };
   const bytes = new Uint8Array(await c.req.arrayBuffer());

@@ -1,10 +1,11 @@
-export { idempotentHandler, type IdempotentHandler } from "./fetch.ts";
+export { idempotentHandler, operationHandler, type IdempotentHandler } from "./fetch.ts";
 export { idempotencyOf, type IdempotencyContext } from "./context.ts";
-export { idempotencyScope, type HttpRecovery, type IdempotentOptions } from "./options.ts";
-export type { KeyOptions } from "./key.ts";
+export { idempotencyScope, type HttpRecovery, type IdempotentOptions, type RouteOptions } from "./options.ts";
+export type { KeyedRequest, OperationHandlerOptions, OperationOutcome } from "./operation-options.ts";
+export { parseIdempotencyKey, type KeyOptions, type ParsedKey } from "./key.ts";
 export type { AnswerFacts, Fate, RecordPolicy } from "./policy.ts";
 export type { Field, FingerprintOption, RequestBody } from "./request-body.ts";
 export { recordedResponse, type RecordedResponse } from "./recorded-response.ts";
 export { UnrecordableAnswerError } from "./answer.ts";
 export { idempotencyContract, type IdempotencyContract } from "./contract.ts";
-export type { ProblemName, Retry } from "./problem.ts";
+export { problemResponse, type Problem, type ProblemName, type ProblemResponseOptions, type Retry } from "./problem.ts";

@@ -52,11 +52,17 @@ export function checkKeyOptions(options: KeyOptions): CheckedKeyOptions {
 }
 
 /**
- * The key in the field's value: of several lines, those joined by commas (RFC 8941 §4.2), which then are no Item.
+ * The key in a request's `Idempotency-Key`, by what a route says of its keys: for whoever looks an operation up by it.
  *
  * @param field `undefined` or null where the request has no such field; an empty one is there, and wrong.
+ * @throws {InvalidArgumentError} for options that a route would refuse.
  */
-export function parseIdempotencyKey(field: string | null | undefined, options: CheckedKeyOptions): ParsedKey {
+export function parseIdempotencyKey(field: string | null | undefined, options: KeyOptions = {}): ParsedKey {
+  return parseKey(field, checkKeyOptions(options));
+}
+
+/** The key in the field's value: of several lines, those joined by commas (RFC 8941 §4.2), which then are no Item. */
+export function parseKey(field: string | null | undefined, options: CheckedKeyOptions): ParsedKey {
   if (field === undefined || field === null) return { kind: "missing" };
   const value = field.replace(/^[ \t]+|[ \t]+$/g, "");
   const key = options.format === "lenient" && isBare(value) ? value : stringItem(value);

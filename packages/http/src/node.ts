@@ -4,8 +4,12 @@ import { readResponse, UnrecordableAnswerError, type Answer, type HandlerAnswer 
 import { tellContext, type IdempotencyContext } from "./context.ts";
 import { peekBody } from "./node-request.ts";
 import { goneSignal, NodeResponse, sendAnswer } from "./node-response.ts";
+import { IdempotentRoute, type HandlerExchange } from "./handler-route.ts";
+import type { OperationHandlerOptions } from "./operation-options.ts";
+import { OperationRoute } from "./operation-route.ts";
 import type { IdempotentOptions } from "./options.ts";
-import { IdempotentRoute, type Decided, type Exchange } from "./route.ts";
+import type { RequestBody } from "./request-body.ts";
+import type { Decided, Exchange } from "./route.ts";
 
 /** A listener that is told which operation it runs. */
 export type IdempotentListener = (
@@ -25,15 +29,12 @@ export function idempotentListener(
   listener: IdempotentListener,
 ): RequestListener {
   const route = new IdempotentRoute(options);
-  const { answerBytesMax, onHandlerError } = route.settings;
+  const { answerBytesMax, onError } = route.settings;
   const handle = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
     let place: NodeResponse | undefined;
-    const exchange: Exchange<IncomingMessage> = {
+    const exchange: HandlerExchange<IncomingMessage> = {
       ...nodeExchange(request, response, request),
-      async readBody(bytesMax) {
-        const bytes = await peekBody(request, bytesMax);
-        return bytes === "too large" ? bytes : { kind: "bytes", bytes };
-      },
+      readBody: (bytesMax) => bodyOf(request, bytesMax),
       async run(context) {
         tellContext(request, context);
         place = new NodeResponse(response, answerBytesMax);
@@ -44,7 +45,7 @@ export function idempotentListener(
         });
         // An answer that was given counts, whatever is thrown after it.
         ran.catch((error: unknown) => {
-          if (response.writableEnded && !UnrecordableAnswerError.is(error)) onHandlerError(error);
+          if (response.writableEnded && !UnrecordableAnswerError.is(error)) onError(error);
         });
         return Promise.race([answered, ran]);
       },
@@ -53,9 +54,7 @@ export function idempotentListener(
     try {
       decided = await route.decide(exchange);
     } catch (error) {
-      // A client that hung up in the middle of its request is no news; anything else is the author's to mend.
-      if (!response.destroyed) onHandlerError(error);
-      decided = { kind: "answer", answer: { status: 500, headers: [], body: new Uint8Array() } };
+      decided = undecided(error, response, onError);
     }
     if (decided.kind === "pass") await listener(request, response, route.unprotected());
     else await sendDecided(decided, response, place);
@@ -63,6 +62,44 @@ export function idempotentListener(
   return (request, response) => {
     void handle(request, response);
   };
+}
+
+/**
+ * The answer to requests for an operation that was defined before, by their `Idempotency-Key`: it runs at most once per principal
+ * and key, from here or from anywhere else, and every retry gets its answer.
+ *
+ * @throws {InvalidArgumentError} for options that are incomplete or contradict themselves, saying what to write.
+ */
+export function operationListener<Input, Value>(
+  options: OperationHandlerOptions<IncomingMessage, Input, Value>,
+): RequestListener {
+  const route = new OperationRoute(options);
+  const handle = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
+    const exchange: Exchange<IncomingMessage> = {
+      ...nodeExchange(request, response, request),
+      readBody: (bytesMax) => bodyOf(request, bytesMax),
+    };
+    const decided = await route.decide(exchange).catch((error: unknown) => undecided(error, response, route.onError));
+    await sendDecided(decided, response, undefined);
+  };
+  return (request, response) => {
+    void handle(request, response);
+  };
+}
+
+async function bodyOf(request: IncomingMessage, bytesMax: number): Promise<RequestBody | "too large"> {
+  const bytes = await peekBody(request, bytesMax);
+  return bytes === "too large" ? bytes : { kind: "bytes", bytes };
+}
+
+/** A client that hung up in the middle of its request is no news; anything else is the author's to mend. */
+function undecided(
+  error: unknown,
+  response: ServerResponse,
+  onError: (error: unknown) => void,
+): Exclude<Decided, { kind: "pass" }> {
+  if (!response.destroyed) onError(error);
+  return { kind: "answer", answer: { status: 500, headers: [], body: new Uint8Array() } };
 }
 
 /** What all that stand on `node:http` have in common. */

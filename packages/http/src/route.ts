@@ -1,7 +1,8 @@
-/** One route under the header: what every integration does, over whatever its framework has for requests and responses. */
+/** One route under the header: what every integration does, for a handler and for an operation of the author's own. */
 
 import {
-  defineOperation,
+  canonicalJson,
+  checkIssuedAt,
   executionOf,
   IdempotencyConflictError,
   InProgressError,
@@ -9,25 +10,24 @@ import {
   KeyTooOldError,
   OperationHeldError,
   OutcomeUnknownError,
+  recordAddress,
   ResultGoneError,
   StoreError,
+  timeOfKey,
   UnsupportedRecordError,
   type EffectContext,
   type Executed,
   type OperationDefinition,
-  type Reconciled,
-  type RecordedFailure,
+  type RunContext,
 } from "@firstwrite/core";
 
-import { readResponse, toResponse, UnrecordableAnswerError, type Answer, type HandlerAnswer } from "./answer.ts";
-import { contextOf, unprotectedContext, type IdempotencyContext } from "./context.ts";
-import { parseIdempotencyKey } from "./key.ts";
-import { checkOptions, idempotencyScope, type IdempotentOptions, type Settings } from "./options.ts";
-import { fateOf, type Fate } from "./policy.ts";
-import { problemAnswer, type ProblemFacts, type ProblemName } from "./problem.ts";
+import { toResponse, UnrecordableAnswerError, type Answer } from "./answer.ts";
+import { parseKey } from "./key.ts";
 import { LocalRuns } from "./local-runs.ts";
-import { answerOf, asRecordedResponse, isSameResponse, recordOf, type RecordedResponse } from "./recorded-response.ts";
-import { identityOf, type RequestBody } from "./request-body.ts";
+import type { OperationOutcome } from "./operation-options.ts";
+import type { RouteSettings } from "./options.ts";
+import { problemAnswer, type ProblemFacts, type ProblemName } from "./problem.ts";
+import type { RequestBody } from "./request-body.ts";
 
 /** A request and its response, as a framework has them. */
 export interface Exchange<Incoming> {
@@ -41,158 +41,184 @@ export interface Exchange<Incoming> {
   readonly gone: AbortSignal;
   /** The body, read once. `"too large"`: more than `bytesMax`. */
   readonly readBody: (bytesMax: number) => Promise<RequestBody | "too large">;
-  /** The request anew, with a body that can be read, for one more who wants it. */
-  readonly again: (context: IdempotencyContext) => Incoming;
-  /**
-   * Runs the handler, and takes its whole answer before anything is sent.
-   *
-   * @throws {UnrecordableAnswerError}
-   */
-  readonly run: (context: IdempotencyContext) => Promise<HandlerAnswer>;
+  /** The request anew, with a body that can be read, for one more who wants it; never with its client's signal. */
+  readonly again: (signal?: AbortSignal) => Incoming;
 }
 
-/** `pass`: the header means nothing here, and the handler answers as if there were no such thing as this package. */
+/** `pass`: the header means nothing here, and whoever is next answers as if there were no such thing as this package. */
 export type Decided =
   | { readonly kind: "pass" }
-  /** What the principal answered, untouched. */
+  /** What the author's own code answered before anything was begun, untouched. */
   | { readonly kind: "refused"; readonly response: Response }
   | { readonly kind: "answer"; readonly answer: Answer };
 
-/** What the engine takes as an operation's input: one request. */
-interface Call<Incoming> {
-  readonly exchange: Exchange<Incoming>;
+/** A request whose key is good. */
+export interface Keyed {
+  readonly principal: string;
   readonly scope: string;
   readonly key: string;
-  readonly identity: string;
-  readonly body: Uint8Array | undefined;
-  /** The handler, or the question to the ledger, was begun for this very request. */
-  began: boolean;
-  /** What its handler answered, with the headers that are not recorded. */
-  own: { readonly answer: HandlerAnswer; readonly recorded: RecordedResponse } | undefined;
+  readonly keyHash: string;
+  readonly body: RequestBody;
 }
 
-/** Thrown through the engine: an answer that is not the operation's, or a recorded one that is a failure (rule E7). */
-class AnsweredWith extends Error {
-  readonly recorded: RecordedResponse;
-  readonly fate: Fate;
-
-  constructor(recorded: RecordedResponse, fate: Fate) {
-    super(`the handler answered ${recorded.status}`);
-    this.name = "AnsweredWith";
-    this.recorded = recorded;
-    this.fate = fate;
-  }
+/** What becomes of a request whose key is good: all that a handler and an operation differ in. */
+export interface Way<Incoming, Of extends Exchange<Incoming>, Input, Value> {
+  readonly settings: RouteSettings<Incoming>;
+  readonly operationOf: (method: string) => OperationDefinition<Input, Value>;
+  readonly scope: (principal: string, method: string) => string;
+  /** The operation's input, before the key is claimed; a `Response` refuses the request. */
+  readonly prepare: (
+    exchange: Of,
+    keyed: Keyed,
+  ) => Promise<{ readonly input: Input; readonly issuedAt?: number } | Response>;
+  /** The answer of what was returned, or is recorded: it may be what a person settled with. `undefined`: it cannot be used. */
+  readonly answer: (
+    value: Value,
+    outcome: OperationOutcome,
+    input: Input,
+  ) => Answer | undefined | Promise<Answer | undefined>;
+  /** The answer of what the operation threw. `undefined`: it is told, and one of ours. */
+  readonly failure: (
+    error: unknown,
+    facts: { readonly operationId: string; readonly recorded: boolean },
+    input: Input,
+  ) => Answer | ProblemName | undefined | Promise<Answer | ProblemName | undefined>;
+  /** What is done while the store is away; by default the request is refused. */
+  readonly storeAway?: ((input: Input) => Promise<Answer>) | undefined;
 }
 
-/** A record that holds something else than a response of ours. */
-class UnusableRecordError extends Error {}
+/** What the engine takes as an operation's input: that of one request. */
+interface Call<Input> {
+  readonly input: Input;
+  readonly scope: string;
+  readonly key: string;
+  readonly issuedAt: number | undefined;
+  /** As the operation says what identifies its input. */
+  readonly fingerprint: unknown;
+  /** Calls of one name have one answer. */
+  readonly name: string;
+  /** The same for all copies of this call. */
+  readonly state: {
+    /** The effect, or the question to the ledger, was begun for this very request. */
+    began: boolean;
+  };
+}
 
-/** `reconcile` threw: whatever it was, it says nothing of the engine, nor of its store. */
-class ReconcileFailedError extends Error {}
+/** An operation, and the same as it is run here: told which request it runs for. */
+interface Runnable<Input, Value> {
+  readonly own: OperationDefinition<Input, Value>;
+  readonly run: OperationDefinition<Call<Input>, Value>;
+}
 
-export class IdempotentRoute<Incoming> {
-  readonly settings: Settings<Incoming>;
-  readonly #operations: ReadonlyMap<string, OperationDefinition<Call<Incoming>, RecordedResponse>>;
+export class KeyedRoute<Incoming, Of extends Exchange<Incoming>, Input, Value> {
+  readonly #way: Way<Incoming, Of, Input, Value>;
+  readonly #operations: ReadonlyMap<string, Runnable<Input, Value>>;
   readonly #runs: LocalRuns;
+  /** What operations threw, and which: an error may look like the engine's own, and be that of another operation within. */
+  readonly #thrown = new WeakMap<object, string>();
 
-  /** @throws {InvalidArgumentError} */
-  constructor(options: IdempotentOptions<Incoming>) {
-    this.settings = checkOptions(options);
-    this.#runs = new LocalRuns(this.settings.idempotency.runtime);
-    this.#operations = new Map(this.settings.methods.map((method) => [method, this.#operation(method)]));
-  }
-
-  /** Rejects, for what the author has to mend, before the handler has begun; and never after. */
-  async decide(exchange: Exchange<Incoming>): Promise<Decided> {
-    const operation = this.#operations.get(exchange.method);
-    if (operation === undefined) return { kind: "pass" };
-    const field = exchange.header("idempotency-key");
-    const { key: keyOptions, fingerprint, bodyBytesMax } = this.settings;
-    if (field === undefined && !keyOptions.required) return { kind: "pass" };
-
-    const principal = await this.#principal(exchange.incoming);
-    if (typeof principal !== "string") return { kind: "refused", response: principal };
-    const parsed = parseIdempotencyKey(field, keyOptions);
-    if (parsed.kind === "missing") return this.#refuse("key-missing");
-    if (parsed.kind === "invalid") return this.#refuse("key-invalid", { detail: `Invalid: ${parsed.why}.` });
-    const body = await this.#readBody(exchange);
-    if (body === "too large") {
-      return this.#refuse("body-too-large", { detail: `The most that this resource takes is ${bodyBytesMax} bytes.` });
-    }
-    const { route } = this.settings;
-    const call: Call<Incoming> = {
-      exchange,
-      scope: idempotencyScope({ principal, method: exchange.method, route }),
-      key: parsed.key,
-      identity: identityOf(fingerprint, exchange.target, exchange.header("content-type"), body, exchange.incoming),
-      body: body.kind === "bytes" ? body.bytes : undefined,
-      began: false,
-      own: undefined,
-    };
-    return { kind: "answer", answer: await this.#answer(operation, call) };
-  }
-
-  /** For a handler that runs though nothing is recorded. */
-  unprotected(body?: Uint8Array): IdempotencyContext {
-    const { idempotency, deadlineMs } = this.settings;
-    return unprotectedContext(idempotency.runtime, deadlineMs, body);
-  }
-
-  async #principal(incoming: Incoming): Promise<string | Response> {
-    let principal: unknown;
-    try {
-      principal = await this.settings.principal(incoming);
-    } catch (thrown) {
-      if (!(thrown instanceof Response)) throw thrown;
-      principal = thrown;
-    }
-    if (principal instanceof Response || (typeof principal === "string" && principal !== "")) return principal;
-    throw new InvalidArgumentError(
-      "principal must return who asks, a string that is not empty, or a Response that refuses: without it, keys of " +
-        "different callers would meet",
+  constructor(way: Way<Incoming, Of, Input, Value>) {
+    this.#way = way;
+    const { idempotency, methods } = way.settings;
+    this.#runs = new LocalRuns(idempotency.runtime);
+    const runnables = new Map<OperationDefinition<Input, Value>, Runnable<Input, Value>>();
+    this.#operations = new Map(
+      methods.map((method) => {
+        const own = way.operationOf(method);
+        const runnable = runnables.get(own) ?? { own, run: this.#runnable(own) };
+        runnables.set(own, runnable);
+        return [method, runnable];
+      }),
     );
   }
 
-  async #readBody({ header, readBody }: Exchange<Incoming>): Promise<RequestBody | "too large"> {
-    const { bodyBytesMax } = this.settings;
+  /** Rejects, for what the author has to mend, before the effect has begun; and never after. */
+  async decide(exchange: Of): Promise<Decided> {
+    const operation = this.#operations.get(exchange.method);
+    if (operation === undefined) return { kind: "pass" };
+    const { scope, prepare, settings } = this.#way;
+    const field = exchange.header("idempotency-key");
+    if (field === undefined && !settings.key.required) return { kind: "pass" };
+
+    const principal = await orThrownResponse(() => settings.principal(exchange.incoming));
+    if (principal instanceof Response) return { kind: "refused", response: principal };
+    checkPrincipal(principal);
+    const parsed = parseKey(field, settings.key);
+    if (parsed.kind === "missing") return this.#refuse("key-missing");
+    if (parsed.kind === "invalid") return this.#refuse("key-invalid", { detail: `Invalid: ${parsed.why}.` });
+    const { key } = parsed;
+    const where = scope(principal, exchange.method);
+    const { keyHash } = recordAddress("idempotency/", where, key);
+    const body = await this.#readBody(exchange);
+    if (body === "too large") {
+      const { bodyBytesMax } = settings;
+      return this.#refuse("body-too-large", { detail: `The most that this resource takes is ${bodyBytesMax} bytes.` });
+    }
+    const prepared = await orThrownResponse(() => prepare(exchange, { principal, scope: where, key, keyHash, body }));
+    if (prepared instanceof Response) return { kind: "refused", response: prepared };
+    const { input, issuedAt } = prepared;
+    const fingerprint = operation.own.fingerprint(input);
+    const name = `${where} ${key} ${canonicalJson(fingerprint, "the fingerprint of the input")}`;
+    const state = { began: false };
+    const call = { input, scope: where, key, issuedAt, fingerprint, name, state };
+    return { kind: "answer", answer: await this.#answer(operation, exchange, call) };
+  }
+
+  async #readBody({ header, readBody }: Of): Promise<RequestBody | "too large"> {
+    const { bodyBytesMax } = this.#way.settings;
     // Before a byte of it is read; a request that says nothing, or too little, is counted.
     if (Number(header("content-length") ?? 0) > bodyBytesMax) return "too large";
     return readBody(bodyBytesMax);
   }
 
-  async #answer(
-    operation: OperationDefinition<Call<Incoming>, RecordedResponse>,
-    call: Call<Incoming>,
-  ): Promise<Answer> {
+  async #answer(operation: Runnable<Input, Value>, exchange: Of, call: Call<Input>): Promise<Answer> {
+    let executed: Executed<Value> | undefined;
     try {
-      const { value, operationId, replayed, recorded: isRecorded } = await this.#execute(operation, call);
-      const recorded = asRecordedResponse(value);
-      if (recorded === undefined) return this.#problem("record-unusable", {}, operationId);
-      return this.#deliver(call, recorded, operationId, replayed && isRecorded);
+      executed = await this.#execute(operation.run, exchange, call);
     } catch (error) {
-      return this.#answerOfError(call, error);
+      return this.#answerOfError(operation.own, call, error);
     }
+    if (executed === undefined) return this.#problem("store-unavailable");
+    const { value, operationId, recorded } = executed;
+    const replayed = executed.replayed && recorded;
+    try {
+      const answer = await this.#way.answer(value, { operationId, replayed }, call.input);
+      if (answer !== undefined) return withHeaders(answer, operationId, replayed);
+    } catch (error) {
+      this.#tell(error);
+      if (UnrecordableAnswerError.is(error)) return this.#problem("answer-not-recordable", { operationId });
+    }
+    return this.#problem("record-unusable", { operationId });
   }
 
   /**
    * Waits as `waitMs` says: here for a run of this process, and between two looks for another's. The engine's own waiting is
    * not used, for a client that hangs up ends the waiting, and must not end a claim that is being made meanwhile.
+   *
+   * `undefined`: the request had no time left for anything to be begun.
    */
   async #execute(
-    operation: OperationDefinition<Call<Incoming>, RecordedResponse>,
-    call: Call<Incoming>,
-  ): Promise<Executed<RecordedResponse>> {
-    const { idempotency, waitMs, deadlineMs, readFirst } = this.settings;
-    const { scope, key } = call;
-    const wait = this.#runs.wait(waitMs, call.exchange.gone);
+    operation: OperationDefinition<Call<Input>, Value>,
+    { incoming, gone }: Of,
+    call: Call<Input>,
+  ): Promise<Executed<Value> | undefined> {
+    const { idempotency, waitMs, deadlineMs, readFirst } = this.#way.settings;
+    const { scope, key, issuedAt } = call;
+    const leftMs = (): number => (typeof deadlineMs === "number" ? deadlineMs : checkLeftMs(deadlineMs(incoming)));
+    let left = leftMs();
+    if (left <= 0) return undefined;
+    const wait = this.#runs.wait(typeof deadlineMs === "number" ? waitMs : Math.min(waitMs, left), gone);
     try {
       for (let looks = 0; ; looks += 1) {
         try {
-          return await this.#runs.unlessAnother(call, `${scope} ${key} ${call.identity}`, wait, () =>
-            idempotency.execute(operation, { scope, key, deadlineMs, readFirst: readFirst || looks > 0 }, call),
+          const request = { scope, key, issuedAt, deadlineMs: left, readFirst: readFirst || looks > 0 };
+          return await this.#runs.unlessAnother(call.state, call.name, wait, () =>
+            idempotency.execute(operation, request, call),
           );
         } catch (error) {
-          if (!InProgressError.is(error) || !(await wait.pause(looks))) throw error;
+          if (!InProgressError.is(error) || this.#isThrown(error) || !(await wait.pause(looks))) throw error;
+          left = leftMs();
+          if (left <= 0) throw error;
         }
       }
     } finally {
@@ -200,151 +226,106 @@ export class IdempotentRoute<Incoming> {
     }
   }
 
-  #operation(method: string): OperationDefinition<Call<Incoming>, RecordedResponse> {
-    const { route, recovery, operation } = this.settings;
-    return defineOperation<Call<Incoming>, RecordedResponse>({
-      ...operation,
-      name: `${method} ${route}`,
-      fingerprint: ({ identity }) => identity,
-      // Made for this call alone, and nobody else's to change.
-      copyInput: (call) => call,
-      run: (call, effect) => this.#during(call, effect, () => this.#run(call, effect)),
+  #runnable(own: OperationDefinition<Input, Value>): OperationDefinition<Call<Input>, Value> {
+    const { recovery } = own;
+    return Object.freeze({
+      ...own,
+      fingerprint: ({ fingerprint }: Call<Input>) => fingerprint,
+      copyInput: (call: Call<Input>) => ({ ...call, input: own.copyInput(call.input) }),
+      run: (call: Call<Input>, effect: RunContext) => this.#during(call, effect, () => own.run(call.input, effect)),
       recovery:
-        typeof recovery !== "object" || recovery === null
+        typeof recovery === "string"
           ? recovery
           : {
               ...recovery,
-              reconcile: (call, effect) =>
-                this.#during(call, effect, () => this.#reconcile(recovery.reconcile, call, effect)),
+              reconcile: (call: Call<Input>, effect: EffectContext) =>
+                this.#during(call, effect, () => recovery.reconcile(call.input, effect)),
             },
-      onError: (error) => (error instanceof AnsweredWith ? meanings[error.fate] : "recover"),
-      serializeError: (error) => (error instanceof AnsweredWith ? { response: error.recorded } : {}),
-      deserializeError: failureOf,
     });
   }
 
-  async #during<Result>(call: Call<Incoming>, effect: EffectContext, act: () => Promise<Result>): Promise<Result> {
-    call.began = true;
-    const { scope, key, identity } = call;
-    const ends = this.#runs.begins(call, `${scope} ${key} ${identity}`, effect);
+  async #during<Result>(
+    { name, state }: Call<Input>,
+    effect: EffectContext,
+    act: () => Result | PromiseLike<Result>,
+  ): Promise<Result> {
+    state.began = true;
+    const ends = this.#runs.begins(state, name, effect);
     try {
       return await act();
+    } catch (error) {
+      if (typeof error === "object" && error !== null) this.#thrown.set(error, effect.operationId);
+      throw error;
     } finally {
       ends();
     }
   }
 
-  async #run(call: Call<Incoming>, effect: EffectContext): Promise<RecordedResponse> {
-    const { record, isReplayed } = this.settings;
-    let answer: HandlerAnswer;
-    try {
-      answer = await call.exchange.run(contextOf(effect, call.body));
-    } catch (error) {
-      this.#tell(error);
-      if (UnrecordableAnswerError.is(error)) throw error;
-      answer = this.#failed(error);
-    }
-    const fate = fateOf(record, answer);
-    const recorded = recordOf(answer, isReplayed);
-    call.own = { answer, recorded };
-    // A failure goes the engine's way for failures: after a takeover it is not final, because the owner before may yet succeed.
-    if (fate === "record" && answer.status < 400) return recorded;
-    throw new AnsweredWith(recorded, fate);
+  /** What the operation threw, now or when it was recorded. */
+  #isThrown(error: unknown): boolean {
+    return executionOf(error) !== undefined || (typeof error === "object" && error !== null && this.#thrown.has(error));
   }
 
-  /** What is answered where nobody made a response of what the handler threw. */
-  #failed(error: unknown): HandlerAnswer {
-    const { record, docs } = this.settings;
-    const thrown = { error };
-    const inherited = new Set<string>();
-    const answer = { ...problemAnswer("handler-failed-for-good", { docs }), inherited, thrown };
-    return fateOf(record, answer) === "record"
-      ? answer
-      : { ...problemAnswer("handler-failed", { docs, retryAfterMs: RETRY_AFTER_MS }), inherited, thrown };
-  }
-
-  async #reconcile(
-    reconcile: Exclude<Settings<Incoming>["recovery"], string>["reconcile"],
-    { exchange, body }: Call<Incoming>,
-    effect: EffectContext,
-  ): Promise<Reconciled<RecordedResponse>> {
-    const { answerBytesMax, isReplayed } = this.settings;
-    const context = contextOf(effect, body);
-    try {
-      const found = await reconcile(exchange.again(context), context);
-      if (found === "absent" || found === "unknown") return found;
-      if (!(found instanceof Response)) throw new InvalidArgumentError(RECONCILE_ANSWERS);
-      return { found: recordOf(await readResponse(found, answerBytesMax), isReplayed) };
-    } catch (cause) {
-      this.#tell(cause);
-      throw new ReconcileFailedError("reconcile failed", { cause });
-    }
-  }
-
-  /** The operation's answer. Whoever's handler made it gets it with the headers that nobody else gets. */
-  #deliver({ own }: Call<Incoming>, recorded: RecordedResponse, operationId: string, replayed: boolean): Answer {
-    const isOwn = own !== undefined && isSameResponse(own.recorded, recorded);
-    return withHeaders(isOwn ? own.answer : answerOf(recorded), operationId, replayed);
-  }
-
-  async #answerOfError(call: Call<Incoming>, error: unknown): Promise<Answer> {
-    const { storeAway, operation } = this.settings;
-    // What we threw ourselves, through the engine.
-    const { operationId = "", recorded = false } = executionOf(error) ?? {};
-    if (error instanceof AnsweredWith) {
-      // A failure that was to be final and is not recorded is not final: an owner before may still succeed (rule E7), or the next
-      // request may find out otherwise. "Declined, use a new key" would be paid twice.
-      if (error.fate === "record" && !recorded) {
-        return this.#problem("outcome-unknown", { retryAfterMs: RETRY_AFTER_MS }, operationId);
-      }
-      // What is given back may be another answer for the next request: whoever shared its run is not told that it is a replay.
-      return this.#deliver(call, error.recorded, operationId, recorded && !call.began);
-    }
-    if (UnrecordableAnswerError.is(error)) return this.#problem("answer-not-recordable", {}, operationId);
-    if (error instanceof UnusableRecordError) return this.#problem("record-unusable", {}, operationId);
-    if (error instanceof ReconcileFailedError) {
-      return this.#problem("outcome-unknown", { retryAfterMs: RETRY_AFTER_MS }, operationId);
-    }
+  async #answerOfError(own: OperationDefinition<Input, Value>, call: Call<Input>, error: unknown): Promise<Answer> {
+    if (this.#isThrown(error)) return this.#answerOfFailure(own, call, error);
     // What the engine says.
     if (InProgressError.is(error)) {
-      return this.#problem("in-progress", { retryAfterMs: error.retryAfterMs }, error.operationId);
+      const { operationId, retryAfterMs } = error;
+      return this.#problem("in-progress", { operationId, retryAfterMs });
     }
-    if (IdempotencyConflictError.is(error)) return this.#problem("key-reused", {}, error.operationId);
-    if (OutcomeUnknownError.is(error)) {
-      return this.#problem("outcome-unknown", { retryAfterMs: RETRY_AFTER_MS }, error.operationId);
-    }
-    if (OperationHeldError.is(error)) return this.#problem("held", { retryAfterMs: HELD_MS }, error.operationId);
-    if (KeyTooOldError.is(error)) return this.#problem("key-too-old", {}, error.operationId);
-    if (ResultGoneError.is(error)) return this.#problem("answer-gone", {}, error.operationId);
+    if (IdempotencyConflictError.is(error)) return this.#problem("key-reused", error);
+    if (OutcomeUnknownError.is(error)) return this.#problem("outcome-unknown", error);
+    if (OperationHeldError.is(error)) return this.#problem("held", error);
+    if (KeyTooOldError.is(error)) return this.#problem("key-too-old", error);
+    if (ResultGoneError.is(error)) return this.#problem("answer-gone", error);
     // Another process, which is newer, can read it.
-    if (UnsupportedRecordError.is(error)) return this.#problem("store-unavailable", { retryAfterMs: RETRY_AFTER_MS });
+    if (UnsupportedRecordError.is(error)) return this.#problem("store-unavailable");
     if (StoreError.is(error)) {
       this.#tell(error);
       // The engine's word for "nothing was started"; should it ever say so after that, nothing is run again.
-      if (call.began) return this.#problem("outcome-unknown", { retryAfterMs: RETRY_AFTER_MS });
-      if (error.code === "UNAVAILABLE" && storeAway === "run_unprotected") return this.#bare(call);
-      if (error.code === "CORRUPT") return this.#problem("record-unusable", {});
-      return this.#problem("store-unavailable", { retryAfterMs: RETRY_AFTER_MS });
+      if (call.state.began) return this.#problem("outcome-unknown");
+      const { storeAway } = this.#way;
+      if (error.code === "UNAVAILABLE" && storeAway !== undefined) return storeAway(call.input);
+      return this.#problem(error.code === "CORRUPT" ? "record-unusable" : "store-unavailable");
     }
-    // With `keyTime` the engine reads the time in the key.
-    if (operation.keyTime === true && InvalidArgumentError.is(error)) {
-      return this.#problem("key-invalid", {
-        detail: "The key must be a UUID of version 7 or a ULID, made by a right clock.",
-      });
+    if (InvalidArgumentError.is(error) && !call.state.began) {
+      const detail = this.#faultOfTime(own, call);
+      if (detail === undefined) throw error;
+      return this.#problem("key-invalid", { detail });
     }
-    if (!call.began) throw error;
+    // A value that was thrown and is no object, which nothing can be noted with.
     this.#tell(error);
-    return this.#problem("outcome-unknown", { retryAfterMs: RETRY_AFTER_MS }, operationId);
+    return this.#problem("outcome-unknown");
   }
 
-  /** Asked for by name: as if there were no key. */
-  async #bare({ exchange, body }: Call<Incoming>): Promise<Answer> {
+  async #answerOfFailure(own: OperationDefinition<Input, Value>, call: Call<Input>, error: unknown): Promise<Answer> {
+    const thrownBy = typeof error === "object" && error !== null ? this.#thrown.get(error) : undefined;
+    const { operationId, recorded } = executionOf(error) ?? { operationId: thrownBy ?? "", recorded: false };
+    // A failure that was to be final and is not recorded is not final: an owner before may still succeed (rule E7), or the next
+    // request may find out otherwise. "Declined, use a new key" would be paid twice.
+    if (!recorded && isFinal(own, error)) return this.#problem("outcome-unknown", { operationId });
     try {
-      return await exchange.run(this.unprotected(body));
-    } catch (error) {
-      this.#tell(error);
-      const { docs } = this.settings;
-      return problemAnswer(UnrecordableAnswerError.is(error) ? "answer-not-recordable" : "handler-failed", { docs });
+      const answer = await this.#way.failure(error, { operationId, recorded }, call.input);
+      if (typeof answer === "string") return this.#problem(answer, { operationId });
+      // What is given back may be another answer for the next request: whoever shared its run is not told that it is a replay.
+      if (answer !== undefined) return withHeaders(answer, operationId, recorded && !call.state.began);
+    } catch (failure) {
+      this.#tell(failure);
+    }
+    if (call.state.began) this.#tell(error);
+    return this.#problem(recorded ? "operation-failed-for-good" : "outcome-unknown", { operationId });
+  }
+
+  /** What is wrong with a key's time, for the client; `undefined`: nothing that a client could mend. */
+  #faultOfTime({ keyTime }: OperationDefinition<Input, Value>, { key, issuedAt }: Call<Input>): string | undefined {
+    if (!keyTime && issuedAt === undefined) return undefined;
+    try {
+      checkIssuedAt(issuedAt ?? timeOfKey(key), this.#way.settings.idempotency.runtime.now());
+      return undefined;
+    } catch {
+      return keyTime
+        ? "The key must be a UUID of version 7 or a ULID, made by a right clock."
+        : "The key was made more than a day in the future.";
     }
   }
 
@@ -352,34 +333,59 @@ export class IdempotentRoute<Incoming> {
     return { kind: "answer", answer: this.#problem(name, facts) };
   }
 
-  #problem(name: ProblemName, facts: Omit<ProblemFacts, "docs">, operationId?: string): Answer {
-    const answer = problemAnswer(name, { ...facts, docs: this.settings.docs });
+  #problem(name: ProblemName, { operationId, retryAfterMs, detail }: Omit<ProblemFacts, "docs"> = {}): Answer {
+    const answer = problemAnswer(name, { operationId, retryAfterMs, detail, docs: this.#way.settings.docs });
     return operationId === undefined ? answer : withHeaders(answer, operationId, false);
   }
 
-  /** A listener that fails must not change what becomes of the operation. */
   #tell(error: unknown): void {
-    try {
-      this.settings.onHandlerError(error);
-    } catch (failure) {
-      console.error(failure);
-    }
+    tell(this.#way.settings.onError, error);
   }
 }
 
-/** A client that is told nothing better tries again after this long, in milliseconds. */
-const RETRY_AFTER_MS = 1_000;
-/** A person is slower. */
-const HELD_MS = 60_000;
+/** A listener that fails must not change what becomes of the operation. */
+export function tell(onError: (error: unknown) => void, error: unknown): void {
+  try {
+    onError(error);
+  } catch (failure) {
+    console.error(failure);
+  }
+}
 
-const RECONCILE_ANSWERS =
-  'reconcile must answer with the Response that the operation had, "absent" or "unknown": nothing else says what to do';
+/** A `Response` that is thrown is an answer, as many routers have it. */
+async function orThrownResponse<Result>(
+  work: () => Result | Response | PromiseLike<Result | Response>,
+): Promise<Result | Response> {
+  try {
+    return await work();
+  } catch (thrown) {
+    if (thrown instanceof Response) return thrown;
+    throw thrown;
+  }
+}
 
-const meanings = { record: "replay", release: "retry", recover: "recover" } as const;
+function checkPrincipal(principal: unknown): void {
+  if (typeof principal === "string" && principal !== "") return;
+  throw new InvalidArgumentError(
+    "principal must return who asks, a string that is not empty, or a Response that refuses: without it, keys of " +
+      "different callers would meet",
+  );
+}
 
-function failureOf({ details }: RecordedFailure): Error {
-  const recorded = asRecordedResponse(details?.["response"]);
-  return recorded === undefined ? new UnusableRecordError() : new AnsweredWith(recorded, "record");
+function checkLeftMs(leftMs: number): number {
+  if (typeof leftMs === "number" && !Number.isNaN(leftMs)) return leftMs;
+  throw new InvalidArgumentError(
+    `deadlineMs(request) is ${String(leftMs)}: give what is left of the request's time, in milliseconds`,
+  );
+}
+
+/** Asked anew, for the engine does not ask when the effect's signal has aborted. */
+function isFinal({ onError }: Pick<OperationDefinition<never, never>, "onError">, error: unknown): boolean {
+  try {
+    return onError(error) === "replay";
+  } catch {
+    return false;
+  }
 }
 
 /** What our headers say is ours to say. */
@@ -389,7 +395,7 @@ function withHeaders({ status, headers, body }: Answer, operationId: string, rep
   return { status, headers: [...others, ["Idempotency-Operation-Id", operationId], ...replay], body };
 }
 
-/** A `Response` of an answer of {@link IdempotentRoute.decide}. */
+/** A `Response` of what was decided. */
 export function responseOf(decided: Exclude<Decided, { kind: "pass" }>): Response {
   return decided.kind === "refused" ? decided.response : toResponse(decided.answer);
 }

@@ -16,6 +16,8 @@ export interface Case {
   readonly run: (bench: (options?: { readonly virtual?: boolean }) => Bench) => Promise<void>;
   /** Where it does not apply, and why. */
   readonly na?: Partial<Readonly<Record<Integration["name"], string>>>;
+  /** Why it does not apply to an operation that was defined before. */
+  readonly notOfOperations?: string;
 }
 
 const bodies = (...got: readonly Got[]): readonly string[] => got.map(({ text }) => text);
@@ -80,7 +82,7 @@ export const draft: readonly Case[] = [
         '"abc";v=1',
         '("a")',
       ]) {
-        refused(await send({ key }), 400, invalid, "new_key");
+        refused(await send({ key }), 400, invalid, "never");
       }
       assert.equal(bench.runs, 0);
     },
@@ -91,8 +93,8 @@ export const draft: readonly Case[] = [
     async run(make) {
       const bench = make();
       const send = await bench.serve();
-      refused(await send({ key: '"a","b"' }), 400, invalid, "new_key");
-      refused(await send({ key: '"a", "a"' }), 400, invalid, "new_key");
+      refused(await send({ key: '"a","b"' }), 400, invalid, "never");
+      refused(await send({ key: '"a", "a"' }), 400, invalid, "never");
       const lines = new Headers([
         ["idempotency-key", '"a"'],
         ["idempotency-key", '"b"'],
@@ -119,8 +121,8 @@ export const draft: readonly Case[] = [
     async run(make) {
       const bench = make();
       const send = await bench.serve();
-      refused(await send({ key: '""' }), 400, invalid, "new_key");
-      refused(await send({ key: "" }), 400, invalid, "new_key");
+      refused(await send({ key: '""' }), 400, invalid, "never");
+      refused(await send({ key: "" }), 400, invalid, "never");
       assert.equal(bench.runs, 0);
     },
   },
@@ -141,13 +143,13 @@ export const draft: readonly Case[] = [
     async run(make) {
       const bench = make();
       const strict = await bench.serve();
-      refused(await strict({ key: "k1" }), 400, invalid, "new_key");
+      refused(await strict({ key: "k1" }), 400, invalid, "never");
       const send = await bench.serve(bench.payout, { key: { format: "lenient" } });
       const [bare, quoted] = [await send({ key: "k1" }), await send({ key: '"k1"' })];
       assert.equal(bare.text, quoted.text);
       assert.equal(bench.runs, 1);
       for (const key of ["a,b", "a;v=1", 'a"b', "a b", '"a', '"a"b']) {
-        refused(await send({ key }), 400, invalid, "new_key");
+        refused(await send({ key }), 400, invalid, "never");
       }
     },
   },
@@ -158,7 +160,7 @@ export const draft: readonly Case[] = [
       const bench = make();
       const send = await bench.serve(bench.payout, { docs });
       const got = await send({ key: undefined });
-      refused(got, 400, "Idempotency-Key is missing", "new_key");
+      refused(got, 400, "Idempotency-Key is missing", "never");
       assert.equal(problemOf(got)["type"], `${docs}#key-missing`);
       assert.equal(bench.runs, 0);
       assert.equal(await count(bench), 0);
@@ -167,6 +169,7 @@ export const draft: readonly Case[] = [
   {
     id: "I11",
     title: "where a key is optional, a request without one runs, and nothing is stored",
+    notOfOperations: "an operation always has a key",
     async run(make) {
       const bench = make();
       const send = await bench.serve(bench.payout, { key: { required: false } });
@@ -330,6 +333,7 @@ export const draft: readonly Case[] = [
   {
     id: "I23",
     title: "selected fields: a change outside of them is a replay, inside 422",
+    notOfOperations: "the operation says what is compared",
     async run(make) {
       const bench = make();
       const send = await bench.serve(bench.payout, { fingerprint: { fields: ["amount", ["to", "iban"]] } });
@@ -345,6 +349,7 @@ export const draft: readonly Case[] = [
   {
     id: "I24",
     title: "no fingerprint: another payload is answered with the first one's answer",
+    notOfOperations: "the operation says what is compared",
     async run(make) {
       const bench = make();
       const send = await bench.serve(bench.payout, { fingerprint: "none" });
@@ -356,6 +361,7 @@ export const draft: readonly Case[] = [
   {
     id: "I25",
     title: "the same key for another resource of the route is 422, by another method an operation of its own",
+    notOfOperations: "one route is one operation, whatever the method",
     async run(make) {
       const bench = make();
       const send = await bench.serve();
@@ -371,6 +377,7 @@ export const draft: readonly Case[] = [
   {
     id: "I26",
     title: "POST and PATCH are covered; GET, PUT and DELETE ignore the key",
+    notOfOperations: "no handler stands behind it: other methods are 405",
     async run(make) {
       const bench = make();
       const send = await bench.serve();
@@ -406,6 +413,7 @@ export const draft: readonly Case[] = [
   {
     id: "I28",
     title: "the contract is published, expiry and key format in it, for programs to read",
+    notOfOperations: "its contract has a test of its own",
     async run(make) {
       const bench = make();
       const contract = idempotencyContract({
@@ -446,16 +454,17 @@ export const draft: readonly Case[] = [
       const bench = make();
       const uuid = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
       const short = await bench.serve(bench.payout, { key: { lengthMin: 8 } });
-      refused(await short({ key: '"1234567"' }), 400, invalid, "new_key");
+      refused(await short({ key: '"1234567"' }), 400, invalid, "never");
       assert.equal((await short({ key: '"12345678"' })).status, 201);
       const checked = await bench.serve(bench.payout, { key: { check: (key) => uuid.test(key) } });
-      refused(await checked({ key: '"12345678"' }), 400, invalid, "new_key");
+      refused(await checked({ key: '"12345678"' }), 400, invalid, "never");
       assert.equal((await checked({ key: '"8e03978e-40d5-43dd-bc93-6894a57f9324"' })).status, 201);
     },
   },
   {
     id: "I32",
     title: "refused authentication, rates and validation do not consume the key",
+    notOfOperations: "`input` refuses, before the key is claimed",
     async run(make) {
       const bench = make();
       const statuses = [400, 401, 403, 413, 415, 422, 429];
@@ -473,6 +482,7 @@ export const draft: readonly Case[] = [
   {
     id: "I33",
     title: "a key on an endpoint without support does not fail the request",
+    notOfOperations: "no handler stands behind it",
     async run(make) {
       const bench = make();
       const send = await bench.serve(bench.payout, { methods: ["PATCH"] });
@@ -484,6 +494,7 @@ export const draft: readonly Case[] = [
   {
     id: "I34",
     title: "a failed validation does not consume the key: the corrected body under it runs, and has it",
+    notOfOperations: "`input` refuses, before the key is claimed",
     async run(make) {
       const bench = make();
       const handler: TestHandler = (request, context) => {
@@ -519,6 +530,7 @@ export const draft: readonly Case[] = [
   {
     id: "I35",
     title: "a key that is going on, done, held, recovering or released by a person is no other body's",
+    notOfOperations: "what it throws means what its `onError` says",
     async run(make) {
       const bench = make({ virtual: true });
       const other = { body: '{"amount":1251}' };
@@ -556,6 +568,7 @@ export const stripe: readonly Case[] = [
   {
     id: "S1",
     title: "a key counts on POST, and has no effect on GET and DELETE",
+    notOfOperations: "no handler stands behind it: other methods are 405",
     async run(make) {
       const bench = make();
       const send = await bench.serve();
@@ -576,13 +589,14 @@ export const stripe: readonly Case[] = [
       const bench = make();
       const send = await bench.serve();
       assert.equal((await send({ key: `"${"k".repeat(255)}"` })).status, 201);
-      refused(await send({ key: `"${"k".repeat(256)}"` }), 400, invalid, "new_key");
+      refused(await send({ key: `"${"k".repeat(256)}"` }), 400, invalid, "never");
       assert.equal(bench.runs, 1);
     },
   },
   {
     id: "S3",
     title: "without a key every call runs",
+    notOfOperations: "an operation always has a key",
     async run(make) {
       const bench = make();
       const send = await bench.serve(bench.payout, { key: { required: false } });
@@ -603,6 +617,7 @@ export const stripe: readonly Case[] = [
   {
     id: "S5",
     title: "a 500 after execution began is replayed, thrown or answered",
+    notOfOperations: "what it throws means what its `onError` says",
     async run(make) {
       const bench = make();
       const send = await bench.serve(() => {
@@ -717,7 +732,7 @@ export const stripe: readonly Case[] = [
       retries.push(await send({ key: '"k2"', body: "x".repeat(101) }));
       assert.deepEqual(
         retries.map((got) => problemOf(got)["retry"]),
-        ["same_key", "new_key", "new_key", "never"],
+        ["same_key", "new_key", "never", "never"],
       );
       gate.open();
       await first;
@@ -740,6 +755,7 @@ export const stripe: readonly Case[] = [
   {
     id: "S17",
     title: "a key is unique within its account (and here within its method and route)",
+    notOfOperations: "the operation says what is compared: one key is one operation",
     async run(make) {
       const bench = make();
       const send = await bench.serve();
@@ -839,6 +855,7 @@ export const stripe: readonly Case[] = [
   {
     id: "S21",
     title: "v2: a success is not repeated, a failure is tried again with an updated answer (preset success)",
+    notOfOperations: "what it throws means what its `onError` says",
     async run(make) {
       const bench = make({ virtual: true });
       const send = await bench.serve(

@@ -14,7 +14,7 @@ import fastify from "fastify";
 import { Hono, type Context } from "hono";
 
 /** What a handler of a test answers with. */
-interface TestAnswer {
+export interface TestAnswer {
   readonly status: number;
   readonly headers?: Readonly<Record<string, string | readonly string[]>>;
   readonly body?: string | Uint8Array;
@@ -30,7 +30,7 @@ interface TestRequest {
 
 export type TestHandler = (request: TestRequest, context: IdempotencyContext) => TestAnswer | Promise<TestAnswer>;
 
-type Header = (name: string) => string | undefined;
+export type Header = (name: string) => string | undefined;
 
 /** Options in a form that every integration can be given. */
 export interface TestOptions extends Omit<
@@ -62,7 +62,7 @@ export interface Integration {
 const ROUTE = "/accounts/:account/payouts";
 /** Set by middleware outside, anew for each request. */
 let requests = 0;
-const outer = (): string => `r${(requests += 1)}`;
+export const outer = (): string => `r${(requests += 1)}`;
 
 export const integrations: readonly Integration[] = [
   {
@@ -225,7 +225,7 @@ export async function listenFetch(handle: (request: Request) => Promise<Response
   };
 }
 
-function urlOf(address: string | AddressInfo | null): string {
+export function urlOf(address: string | AddressInfo | null): string {
   if (address === null || typeof address === "string") throw new Error("the server has no port");
   return `http://127.0.0.1:${address.port}`;
 }
@@ -247,7 +247,7 @@ function optionsFor<Incoming>(
   };
 }
 
-function headerOf({ headers }: { readonly headers: IncomingMessage["headers"] }): Header {
+export function headerOf({ headers }: { readonly headers: IncomingMessage["headers"] }): Header {
   return (name) => {
     const value = headers[name];
     return Array.isArray(value) ? value.join(", ") : value;
@@ -259,7 +259,7 @@ function known(context: IdempotencyContext | undefined): IdempotencyContext {
   return context;
 }
 
-function responseFor({ status, headers = {}, body }: TestAnswer): Response {
+export function responseFor({ status, headers = {}, body }: TestAnswer): Response {
   const response = new Response(body === undefined ? null : typeof body === "string" ? body : new Uint8Array(body), {
     status,
   });
@@ -276,7 +276,7 @@ function writeFor(response: ServerResponse, { status, headers = {}, body }: Test
   response.end(body);
 }
 
-async function collect(request: IncomingMessage): Promise<Buffer> {
+export async function collect(request: IncomingMessage): Promise<Buffer> {
   const chunks: Buffer[] = [];
   for await (const chunk of request) chunks.push(Buffer.from(chunk));
   return Buffer.concat(chunks);

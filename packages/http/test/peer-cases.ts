@@ -71,6 +71,7 @@ export const peers: readonly Case[] = [
   {
     id: "P4",
     title: "run_unprotected, asked for by name, leaves requests unprotected though the store is there",
+    notOfOperations: "an operation is never run unprotected",
     async run(make) {
       const bench = make();
       let context: IdempotencyContext | undefined;
@@ -93,6 +94,7 @@ export const peers: readonly Case[] = [
   {
     id: "P5",
     title: "Set-Cookie is replayed, or kept in the store, and so are Date and headers of one hop",
+    notOfOperations: "`answer` makes the headers, of what is recorded",
     async run(make) {
       const bench = make();
       const send = await bench.serve(() => ({
@@ -195,6 +197,7 @@ export const peers: readonly Case[] = [
   {
     id: "P11",
     title: "another customer with a new key and the same body gets 409, or with the same key the first one's answer",
+    notOfOperations: "a principal is its own scope",
     async run(make) {
       const bench = make();
       const send = await bench.serve(() => ({ status: 200, body: `${bench.runs}` }));
@@ -287,6 +290,7 @@ export const peers: readonly Case[] = [
   {
     id: "P16",
     title: "secrets are in the store, in an answer, or in an error: the raw key, the body, the principal",
+    notOfOperations: "a principal is its own scope: a test of its own",
     async run(make) {
       const bench = make();
       const send = await bench.serve(() => ({ status: 204 }), { storeKey: false });
@@ -530,6 +534,7 @@ export const peers: readonly Case[] = [
   {
     id: "P25",
     title: "nobody knows: the effect is done again instead of held; and what a person settles is not replayed",
+    notOfOperations: "its value is its own: a test of its own settles one",
     async run(make) {
       const bench = make({ virtual: true });
       const cut = new CutStore(bench.store);
@@ -571,6 +576,7 @@ export const peers: readonly Case[] = [
   {
     id: "P26",
     title: "a record that holds no answer of ours crashes the server, or runs the handler",
+    notOfOperations: "its value is its own: a test of its own spoils one",
     async run(make) {
       const bench = make({ virtual: true });
       const send = await bench.serve(() => ({ status: 500 }), {
@@ -611,6 +617,7 @@ export const peers: readonly Case[] = [
   {
     id: "P28",
     title: "an answer that is too large is cut or corrupted, and not refused",
+    notOfOperations: "what is recorded is its value, and the engine bounds that",
     async run(make) {
       const bench = make();
       const send = await bench.serve(() => ({ status: 200, body: "x".repeat(2_000) }), {
@@ -699,6 +706,7 @@ export const peers: readonly Case[] = [
   {
     id: "P32",
     title: "after a takeover a failure is recorded, though the owner before may yet succeed (rule E7)",
+    notOfOperations: "what it throws means what its `onError` says: a test of its own",
     async run(make) {
       const bench = make({ virtual: true });
       const cut = new CutStore(bench.store);
@@ -743,7 +751,7 @@ export const peers: readonly Case[] = [
       assert.deepEqual([old.status, problemOf(old)["retry"]], [422, "never"]);
       assert.equal(problemOf(old)["title"], "Idempotency-Key is too old");
       for (const wrong of ['"order-1"', key(now + 3 * 86_400_000)]) {
-        assert.deepEqual(problemOf(await send({ key: wrong }))["retry"], "new_key");
+        assert.deepEqual(problemOf(await send({ key: wrong }))["retry"], "never");
       }
       assert.equal(bench.runs, 1);
     },
@@ -785,6 +793,7 @@ export const peers: readonly Case[] = [
   {
     id: "P36",
     title: "an answer that is shared and not recorded says that it is final",
+    notOfOperations: "what it throws means what its `onError` says: a test of its own",
     async run(make) {
       const bench = make();
       const { promise, resolve } = Promise.withResolvers<void>();

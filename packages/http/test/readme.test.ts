@@ -25,13 +25,14 @@ const tables: Readonly<Record<string, readonly (readonly string[])[]>> = {
       `\`${retry}\``,
     ]),
   ],
-  cases: [["case", ...integrations.map(({ name }) => name)], ...[...draft, ...stripe].map(rowOf)],
-  faults: [["fault", ...integrations.map(({ name }) => name)], ...peers.map(rowOf)],
+  cases: [["case", ...integrations.map(({ name }) => name), "operations"], ...[...draft, ...stripe].map(rowOf)],
+  faults: [["fault", ...integrations.map(({ name }) => name), "operations"], ...peers.map(rowOf)],
 };
 
 /** Whatever runs passes, or the suite fails. */
-function rowOf({ id, title, na }: Case): readonly string[] {
-  return [`${id} ${title}`, ...integrations.map(({ name }) => (na?.[name] === undefined ? "✓" : `n/a: ${na[name]}`))];
+function rowOf({ id, title, na, notOfOperations }: Case): readonly string[] {
+  const cell = (reason: string | undefined): string => (reason === undefined ? "✓" : `n/a: ${reason}`);
+  return [`${id} ${title}`, ...integrations.map(({ name }) => cell(na?.[name])), cell(notOfOperations)];
 }
 
 describe("README.md", () => {
@@ -74,10 +75,16 @@ describe("README.md", () => {
   });
 
   it("names every option", () => {
-    const source = readFileSync(new URL("../src/options.ts", import.meta.url), "utf8");
-    const [, list = ""] = /const NAMES: .*? = \[(.*?)\];/s.exec(source) ?? [];
-    const names = [...list.matchAll(/"(\w+)"/g)].map(([, name]) => name ?? "");
-    assert.ok(names.length > 20);
-    for (const name of names) assert.ok(readme.includes(`\`${name}\``), name);
+    for (const [file, section] of [
+      ["options.ts", "Options"],
+      ["operation-options.ts", "An operation"],
+    ] as const) {
+      const source = readFileSync(new URL(`../src/${file}`, import.meta.url), "utf8");
+      const [, list = ""] = /const NAMES: .*? = \[(.*?)\];/s.exec(source) ?? [];
+      const names = [...list.matchAll(/"(\w+)"/g)].map(([, name]) => name ?? "");
+      assert.ok(names.length > 14);
+      const [, text = ""] = new RegExp(`\n## ${section}[^\n]*\n(.*?)\n## `, "s").exec(readme) ?? [];
+      for (const name of names) assert.ok(text.includes(`\`${name}\``), `${name} in ${section}`);
+    }
   });
 });

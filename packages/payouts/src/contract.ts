@@ -1,10 +1,18 @@
 /** What clients may count on, for machines to read: `GET /v1/idempotency-contract`. */
 
+import type { IdempotencyContract } from "@firstwrite/http";
+
 import type { CreatePayout, Deployment } from "./create-payout.ts";
 import { KEY_TIME_HEADER } from "./payout-key.ts";
 import { problems } from "./problem.ts";
 
-export function idempotencyContract({ retention }: CreatePayout, deployment: Deployment, waitMs: number): unknown {
+/** @param answers what is answered in the operation's place */
+export function payoutContract(
+  { retention }: CreatePayout,
+  deployment: Deployment,
+  waitMs: number,
+  answers: IdempotencyContract["answers"],
+): unknown {
   return {
     header: "Idempotency-Key",
     required: true,
@@ -13,7 +21,7 @@ export function idempotencyContract({ retention }: CreatePayout, deployment: Dep
       length_min: 1,
       length_max: 255,
       issued_at: {
-        one_of: ["uuid_v7", "signed"],
+        one_of: ["uuid_v7", "ulid", "signed"],
         signed: {
           header: KEY_TIME_HEADER,
           form: "t=UNIX_SECONDS,v1=HEX",
@@ -35,12 +43,15 @@ export function idempotencyContract({ retention }: CreatePayout, deployment: Dep
     outcomes: [
       { status: 201, cached: true, retry: "same_key" },
       { status: 402, cached: true, retry: "new_key" },
-      ...Object.entries(problems).map(([type, { status, retry }]) => ({
+      ...[...answers, ...Object.values(problems)].map(({ type, status, retry }) => ({
         status,
-        type: `urn:firstwrite:payouts:${type}`,
-        cached: type === "key_spent",
+        type,
+        cached: CACHED.includes(type),
         retry,
       })),
     ],
   };
 }
+
+/** The second: a person has settled an operation as failed. */
+const CACHED: readonly string[] = [problems.key_spent.type, "urn:firstwrite:problem:operation-failed-for-good"];

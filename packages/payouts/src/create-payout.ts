@@ -63,6 +63,22 @@ function retentionOf({ clientRetryMs, brokerDelayMs, auditMs, ttlMs }: Deploymen
   return { retryWindowMs: clientRetryMs, brokerDelayMs, auditMs, ttlMs: ttlMs ?? needed };
 }
 
+const NAME = "payout.create";
+const LEASE_MS = 5_000;
+
+/**
+ * For whoever is about to open a store and a ledger: nothing is opened for numbers that {@link defineCreatePayout} refuses.
+ *
+ * @throws {InvalidArgumentError} for numbers that contradict each other, saying what to write.
+ */
+export function checkDeployment(deployment: Deployment): void {
+  defineOperation({ name: NAME, run: () => {}, recovery: "hold", ...policyOf(deployment) });
+}
+
+function policyOf(deployment: Deployment): { readonly retention: Required<Retention>; readonly leaseMs: number } {
+  return { retention: retentionOf(deployment), leaseMs: deployment.leaseMs ?? LEASE_MS };
+}
+
 export interface CreatePayoutOptions {
   readonly ledger: PayoutLedger;
   readonly deployment?: Deployment;
@@ -77,12 +93,11 @@ export type CreatePayout = OperationDefinition<PayoutInput, PayoutAnswer>;
 export function defineCreatePayout(options: CreatePayoutOptions): CreatePayout {
   const { ledger, deployment = defaultDeployment, now = Date.now, atPoint = () => {} } = options;
   return defineOperation<PayoutInput, PayoutAnswer>({
-    name: "payout.create",
+    name: NAME,
     fingerprint: ({ amountMinor, currency, destination }) => [amountMinor, currency, destination],
-    retention: retentionOf(deployment),
+    ...policyOf(deployment),
     // A key may be an order number, or a person's name.
     storeKey: false,
-    leaseMs: deployment.leaseMs ?? 5_000,
     // Nothing that a dead process sent can do harm: the ledger is unique on the operation, and fenced by the attempt.
     recoverAfterMs: 0,
     async run(input, context) {

@@ -10,7 +10,7 @@ import { LedgerUnavailableError } from "./ledger/payout-ledger.ts";
 import { parseMerchants } from "./merchants.ts";
 import { openPlaces } from "./places.ts";
 import { reconcile } from "./reconcile.ts";
-import { startPayoutServer } from "./server.ts";
+import { checkNumbers, startPayoutServer } from "./server.ts";
 import { untilStopped } from "./until-stopped.ts";
 
 interface PlaceArguments {
@@ -112,6 +112,7 @@ async function runServer(options: ServeArguments): Promise<void> {
     leaseMs,
     ...(ttlDays !== undefined && { ttlMs: days(ttlDays) }),
   };
+  checkNumbers({ ...options, deployment });
   const { store, openLedger, close } = await openPlaces(options.store, options.ledger);
   try {
     const server = await startPayoutServer({

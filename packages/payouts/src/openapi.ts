@@ -1,20 +1,25 @@
 /** OpenAPI 3.1: what the service takes and answers. A test holds every path, status and shape of it against the running service. */
 
+import type { IdempotencyContract } from "@firstwrite/http";
+
 import { currencies } from "./money.ts";
 import { KEY_TIME_HEADER } from "./payout-key.ts";
-import { problems, type ProblemName } from "./problem.ts";
+import { problems } from "./problem.ts";
 
 type Json = string | number | boolean | null | readonly Json[] | { readonly [name: string]: Json };
 
 const DECLINES = ["insufficient_funds", "destination_closed", "destination_unknown"];
 
-export function openApiDocument(): Json {
+/** @param answers what is answered in the operation's place, as its contract has it */
+export function openApiDocument(answers: IdempotencyContract["answers"]): Json {
+  const known = [...answers, ...Object.values(problems)];
   return {
     openapi: "3.1.0",
     info: {
       title: "Payouts",
       version: "1",
-      description: "Payouts that are paid once, however often they are sent.",
+      description:
+        "Payouts that are paid once, however often they are sent. What can be got can be asked for by HEAD, too; OPTIONS tells the methods of a resource, and any other is answered 405.",
       license: { name: "MIT", identifier: "MIT" },
     },
     security: [{ apiKey: [] }],
@@ -35,7 +40,7 @@ export function openApiDocument(): Json {
               name: KEY_TIME_HEADER,
               in: "header",
               required: false,
-              description: "When the key was issued, signed; for keys that are no UUID of version 7.",
+              description: "When the key was issued, signed; for keys that are no UUID of version 7 and no ULID.",
               schema: { type: "string", pattern: "^t=[0-9]{1,11},v1=[0-9a-f]{64}$" },
             },
           ],
@@ -46,23 +51,15 @@ export function openApiDocument(): Json {
               "Idempotent-Replayed": { description: "It had been paid before.", schema: { const: "true" } },
             }),
             402: answer("It was declined, for good.", "application/problem+json", "Decline", operationIdHeader),
-            ...refusals([
-              "invalid_request",
-              "unauthenticated",
-              "in_progress",
-              "too_large",
-              "not_json",
-              "key_reused",
-              "store_unavailable",
-            ]),
+            ...refusals(known, [400, 401, 409, 413, 415, 422, 500, 503]),
           },
         },
       },
       "/v1/payouts/{id}": {
-        get: lookUp("getPayout", "A payout, paid or declined.", "id", "Payout", []),
+        get: lookUp(known, "getPayout", "A payout, paid or declined.", "id", "Payout", []),
       },
       "/v1/operations/{operation_id}": {
-        get: lookUp("getOperation", "The payout that an operation came to.", "operation_id", "Operation", [
+        get: lookUp(known, "getOperation", "The payout that an operation came to.", "operation_id", "Operation", [
           {
             name: "Idempotency-Key",
             in: "header",
@@ -112,33 +109,46 @@ export function openApiDocument(): Json {
     },
     components: {
       securitySchemes: { apiKey: { type: "http", scheme: "bearer", description: "The merchant's API key." } },
-      schemas,
+      schemas: { ...schemas, Problem: problemSchema(known) },
     },
   };
 }
 
 const operationIdHeader = {
-  "Operation-Id": { description: "What logs and the ledger name it by.", schema: { type: "string" } },
+  "Idempotency-Operation-Id": { description: "What logs and the ledger name it by.", schema: { type: "string" } },
 };
 
-/** Problems by status: two of one status are one response. */
-function refusals(names: readonly ProblemName[]): Readonly<Record<string, Json>> {
+interface Known {
+  readonly type: string;
+  readonly status: number;
+  readonly title: string;
+}
+
+/** By status: what is answered with one status is one response. */
+function refusals(known: readonly Known[], statuses: readonly number[]): Readonly<Record<string, Json>> {
   return Object.fromEntries(
-    names.map((name) => {
-      const { status, title } = problems[name];
-      return [String(status), answer(`${title}.`, "application/problem+json", "Problem")];
+    statuses.map((status) => {
+      const titles = new Set(known.filter((one) => one.status === status).map(({ title }) => title));
+      return [String(status), answer(`${[...titles].join("; ")}.`, "application/problem+json", "Problem")];
     }),
   );
 }
 
-function lookUp(operationId: string, summary: string, parameter: string, schema: string, more: readonly Json[]): Json {
+function lookUp(
+  known: readonly Known[],
+  operationId: string,
+  summary: string,
+  parameter: string,
+  schema: string,
+  more: readonly Json[],
+): Json {
   return {
     operationId,
     summary,
     parameters: [{ name: parameter, in: "path", required: true, schema: { type: "string" } }, ...more],
     responses: {
       200: answer("It is there.", "application/json", schema, operationIdHeader),
-      ...refusals(["unauthenticated", "not_found", "ledger_unavailable"]),
+      ...refusals(known, [401, 404, 503]),
     },
   };
 }
@@ -157,7 +167,24 @@ function ref(schema: string): Json {
 
 const text: Json = { type: "string" };
 
-const schemas: Json = {
+function problemSchema(known: readonly Known[]): Json {
+  return {
+    type: "object",
+    required: ["type", "title", "status", "detail", "retry"],
+    additionalProperties: false,
+    properties: {
+      type: { enum: known.map(({ type }) => type) },
+      title: text,
+      status: { type: "integer" },
+      detail: text,
+      retry: { enum: ["same_key", "new_key", "never"] },
+      operation_id: text,
+      earlier_operation_id: text,
+    },
+  };
+}
+
+const schemas: Readonly<Record<string, Json>> = {
   PayoutRequest: {
     type: "object",
     required: ["amount", "currency", "destination"],
@@ -212,20 +239,6 @@ const schemas: Json = {
       decline_code: { enum: DECLINES },
       payout_id: text,
       operation_id: text,
-    },
-  },
-  Problem: {
-    type: "object",
-    required: ["type", "title", "status", "detail", "retry"],
-    additionalProperties: false,
-    properties: {
-      type: { enum: Object.keys(problems).map((name) => `urn:firstwrite:payouts:${name}`) },
-      title: text,
-      status: { type: "integer" },
-      detail: text,
-      retry: { enum: ["same_key", "new_key", "never"] },
-      operation_id: text,
-      earlier_operation_id: text,
     },
   },
   Health: {

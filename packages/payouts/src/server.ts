@@ -9,7 +9,7 @@ import { serve, type ServerType } from "@hono/node-server";
 import { pino, type Logger } from "pino";
 
 import { payoutApp } from "./app.ts";
-import { defaultDeployment, defineCreatePayout, type Deployment } from "./create-payout.ts";
+import { checkDeployment, defaultDeployment, defineCreatePayout, type Deployment } from "./create-payout.ts";
 import type { AtPoint, LedgerTimer, PayoutLedger } from "./ledger/payout-ledger.ts";
 import type { Merchants } from "./merchants.ts";
 import { Metrics } from "./metrics.ts";
@@ -49,7 +49,7 @@ export interface PayoutServer {
 }
 
 /**
- * @throws {InvalidArgumentError} before anything listens, saying what to write.
+ * @throws {InvalidArgumentError} before the ledger is opened, saying what to write.
  * @throws {LedgerUnavailableError} when the ledger's server is away.
  */
 export async function startPayoutServer(options: PayoutServerOptions): Promise<PayoutServer> {
@@ -58,14 +58,14 @@ export async function startPayoutServer(options: PayoutServerOptions): Promise<P
     port = 0,
     host = "127.0.0.1",
     deployment = defaultDeployment,
-    budgetMs = 10_000,
-    waitMs = 2_000,
-    sweepEveryMs = 60_000,
+    budgetMs = defaultNumbers.budgetMs,
+    waitMs = defaultNumbers.waitMs,
+    sweepEveryMs = defaultNumbers.sweepEveryMs,
     logger = pino({ base: null }),
     now = Date.now,
     atPoint = () => {},
   } = options;
-  checkMs({ budgetMs, waitMs, sweepEveryMs });
+  checkNumbers({ deployment, budgetMs, waitMs, sweepEveryMs });
   const store = options.atPoint === undefined ? options.store : settlingStore(options.store, atPoint);
   const idempotency = new Idempotency({ store, deadlineMs: budgetMs });
   const times = new RequestTimes();
@@ -92,7 +92,6 @@ export async function startPayoutServer(options: PayoutServerOptions): Promise<P
       logger,
       budgetMs,
       waitMs,
-      now,
       atPoint,
     });
     if (sweepEveryMs > 0) {
@@ -139,11 +138,16 @@ function listen(times: RequestTimes, metrics: Metrics, logger: Logger): (() => v
   ];
 }
 
-function checkMs({
-  budgetMs,
-  waitMs,
-  sweepEveryMs,
-}: Readonly<Record<"budgetMs" | "waitMs" | "sweepEveryMs", number>>): void {
+/** What of {@link PayoutServerOptions} are numbers that have to go together. */
+export type PayoutServerNumbers = Pick<PayoutServerOptions, "deployment" | "budgetMs" | "waitMs" | "sweepEveryMs">;
+
+/**
+ * For whoever is about to open a store for the server.
+ *
+ * @throws {InvalidArgumentError} as {@link startPayoutServer}.
+ */
+export function checkNumbers(numbers: PayoutServerNumbers): void {
+  const { deployment = defaultDeployment, budgetMs, waitMs, sweepEveryMs } = { ...defaultNumbers, ...numbers };
   for (const [name, ms] of Object.entries({ waitMs, sweepEveryMs })) {
     if (!Number.isFinite(ms) || ms < 0)
       throw new InvalidArgumentError(`${name} is ${ms}: give milliseconds, 0 or more`);
@@ -153,7 +157,13 @@ function checkMs({
       `budgetMs is ${budgetMs}: give more milliseconds than waitMs (${waitMs}), so that a request that has waited can be answered`,
     );
   }
+  if (budgetMs >= HOUR_MS)
+    throw new InvalidArgumentError(`budgetMs is ${budgetMs}: give less than an hour (${HOUR_MS})`);
+  checkDeployment(deployment);
 }
+
+const defaultNumbers = { budgetMs: 10_000, waitMs: 2_000, sweepEveryMs: 60_000 } as const;
+const HOUR_MS = 3_600_000;
 
 /** At once and then every so often, one after another. Returns what ends it, in the middle if need be. */
 function repeat(everyMs: number, work: (signal: AbortSignal) => Promise<void>): () => Promise<void> {

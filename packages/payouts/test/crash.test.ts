@@ -106,7 +106,7 @@ describe("a process that dies", () => {
       assert.equal(early.status, 409, early.text);
       assert.ok(Number(early.headers.get("retry-after")) >= 1);
       const operationId = early.member("operation_id");
-      assert.equal(early.headers.get("operation-id"), operationId);
+      assert.equal(early.headers.get("idempotency-operation-id"), operationId);
 
       clock.ahead += LEASE_OVER_MS;
       const answer = await pay(second, key);

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { execFile, spawn, type ChildProcessWithoutNullStreams } from "node:child_process";
 import { once } from "node:events";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -168,13 +168,30 @@ describe("payouts", function () {
     assert.ok(!help.output.includes("sk_secret"), help.output);
   });
 
-  it("refuses numbers that contradict each other before anything listens", async () => {
-    await using folder = await Folder.make();
-    const args = ["--merchants", folder.merchants, "--ttl-days", "10", "--audit-days", "90", "--port", "0"];
-    const { code, output } = await run({}, "serve", ...folder.places, ...args);
-    assert.equal(code, 2, output);
-    assert.match(output, new RegExp(`give at least ${days(91)}`));
-  });
+  const numbers: readonly [title: string, args: readonly string[], why: RegExp][] = [
+    ["a retention that contradicts itself", ["--ttl-days", "10", "--audit-days", "90"], new RegExp(`${days(91)}`)],
+    ["no time for retries", ["--client-retry-days", "0"], /clientRetryMs is 0/],
+    ["a lease that is too short", ["--lease-ms", "10"], /leaseMs is 10: give 5000/],
+    ["a wait that is longer than the request", ["--wait-ms", "9", "--budget-ms", "9"], /more milliseconds than waitMs/],
+  ];
+  for (const [title, args, why] of numbers) {
+    it(`refuses ${title} before the store or the ledger is opened`, async () => {
+      await using folder = await Folder.make();
+      const { code, output } = await run(
+        {},
+        "serve",
+        ...folder.places,
+        "--merchants",
+        folder.merchants,
+        "--port",
+        "0",
+        ...args,
+      );
+      assert.equal(code, 2, output);
+      assert.match(output, why);
+      assert.deepEqual(await readdir(folder.path), ["merchants.json"]);
+    });
+  }
 
   const merchants: readonly [title: string, text: string, why: RegExp][] = [
     ["is not JSON", "[", /must be JSON/],

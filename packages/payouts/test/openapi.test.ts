@@ -58,6 +58,18 @@ const exercises: Readonly<Record<string, (world: World) => Promise<Reply>>> = {
     await pay(service, key);
     return pay(service, key, { ...tenEuros, amount: "1.00" });
   },
+  async "post /v1/payouts 500"({ service, store }) {
+    const key = newKey();
+    const first = await pay(service, key);
+    const { name } = recordAddress("idempotency/", "acme", key);
+    const stored = await store.read(name);
+    assert.ok(stored !== undefined);
+    const spoilt = Buffer.from(stored.bytes).toString().replace('"state":"paid"', '"state":"what?"');
+    await store.replace(name, stored.version, Buffer.from(spoilt));
+    const reply = await pay(service, key);
+    assert.equal(reply.member("operation_id"), first.member("operation_id"));
+    return reply;
+  },
   "post /v1/payouts 503": ({ service, store }) => whileAway(store, () => pay(service, newKey())),
   async "get /v1/payouts/{id} 200"({ service }) {
     const paid = await pay(service, newKey());

@@ -22,7 +22,7 @@ const OTHER = { authorization: "Bearer sk_test_other" };
 function assertProblem(reply: Reply, status: number, name: string, retry: string): void {
   assert.equal(reply.status, status, reply.text);
   assert.equal(reply.headers.get("content-type"), "application/problem+json");
-  assert.equal(reply.member("type"), `urn:firstwrite:payouts:${name}`);
+  assert.equal(reply.member("type"), `urn:firstwrite:${name.includes("-") ? "problem" : "payouts"}:${name}`);
   assert.equal(reply.member("status"), status);
   assert.equal(reply.member("retry"), retry);
 }
@@ -36,7 +36,7 @@ describe("POST /v1/payouts", () => {
     const first = await pay(service, key);
     assert.equal(first.status, 201, first.text);
     assert.equal(first.headers.get("idempotent-replayed"), null);
-    assert.equal(first.headers.get("operation-id"), first.member("operation_id"));
+    assert.equal(first.headers.get("idempotency-operation-id"), first.member("operation_id"));
     assert.equal(
       first.member("payout_id"),
       payoutIdOf(String(first.member("operation_id"))),
@@ -49,7 +49,7 @@ describe("POST /v1/payouts", () => {
     assert.equal(again.headers.get("idempotent-replayed"), "true");
 
     const other = await pay(service, key, { ...tenEuros, amount: "10.01" });
-    assertProblem(other, 422, "key_reused", "new_key");
+    assertProblem(other, 422, "key-reused", "new_key");
     assert.equal(other.member("operation_id"), first.member("operation_id"));
 
     assert.equal(await balanceOf(service, "destination:acct_1"), 10_00n);
@@ -138,7 +138,7 @@ describe("POST /v1/payouts", () => {
       "same_key",
     );
     assertProblem(await pay(service, key, tenEuros, { "content-type": "text/plain" }), 415, "not_json", "never");
-    assertProblem(await pay(service, key, " ".repeat(20_000)), 413, "too_large", "never");
+    assertProblem(await pay(service, key, " ".repeat(20_000)), 413, "body-too-large", "never");
     assert.equal((await pay(service, key)).status, 201);
   });
 
@@ -146,21 +146,21 @@ describe("POST /v1/payouts", () => {
   const keys: readonly [
     title: string,
     headers: Readonly<Record<string, string>>,
-    problem: "key_missing" | "key_invalid",
+    problem: "key-missing" | "key-invalid",
   ][] = [
-    ["no key", {}, "key_missing"],
-    ["a key without quotes", { "idempotency-key": "0198-abc" }, "key_invalid"],
-    ["an empty key", { "idempotency-key": '""' }, "key_invalid"],
-    ["two keys", { "idempotency-key": '"a", "b"' }, "key_invalid"],
-    ["a key with a parameter", { "idempotency-key": '"a";p=1' }, "key_invalid"],
-    ["a key of 256 characters", { "idempotency-key": `"${"k".repeat(256)}"` }, "key_invalid"],
-    ["a key whose time nobody knows", { "idempotency-key": '"order-1001"' }, "key_invalid"],
-    ["a UUID of version 4", { "idempotency-key": '"3b0f3c1e-9d64-4b8f-8a55-0d6d1f6f2a11"' }, "key_invalid"],
-    ["a key of the day after tomorrow", { "idempotency-key": `"${newKey(Date.now() + days(2))}"` }, "key_invalid"],
+    ["no key", {}, "key-missing"],
+    ["a key without quotes", { "idempotency-key": "0198-abc" }, "key-invalid"],
+    ["an empty key", { "idempotency-key": '""' }, "key-invalid"],
+    ["two keys", { "idempotency-key": '"a", "b"' }, "key-invalid"],
+    ["a key with a parameter", { "idempotency-key": '"a";p=1' }, "key-invalid"],
+    ["a key of 256 characters", { "idempotency-key": `"${"k".repeat(256)}"` }, "key-invalid"],
+    ["a key whose time nobody knows", { "idempotency-key": '"order-1001"' }, "key-invalid"],
+    ["a UUID of version 4", { "idempotency-key": '"3b0f3c1e-9d64-4b8f-8a55-0d6d1f6f2a11"' }, "key-invalid"],
+    ["a key of the day after tomorrow", { "idempotency-key": `"${newKey(Date.now() + days(2))}"` }, "key-invalid"],
     [
       "a time that is not signed",
       { "idempotency-key": '"order-1001"', "idempotency-key-time": "t=1764547200,v1=00" },
-      "key_invalid",
+      "key-invalid",
     ],
     [
       "a time that was signed for another key",
@@ -168,7 +168,7 @@ describe("POST /v1/payouts", () => {
         "idempotency-key": '"order-1001"',
         "idempotency-key-time": signKeyTime("order-1002", Date.now(), SIGNING_SECRET),
       },
-      "key_invalid",
+      "key-invalid",
     ],
     [
       "a time that was signed by somebody else",
@@ -176,7 +176,7 @@ describe("POST /v1/payouts", () => {
         "idempotency-key": '"order-1001"',
         "idempotency-key-time": signKeyTime("order-1001", Date.now(), "another secret 123"),
       },
-      "key_invalid",
+      "key-invalid",
     ],
   ];
   for (const [title, headers, problem] of keys) {
@@ -204,9 +204,9 @@ describe("POST /v1/payouts", () => {
     await using bank = await Bank.open();
     const service = await bank.serve();
     const long = Date.now() - defaultDeployment.clientRetryMs - defaultDeployment.brokerDelayMs - 1_000;
-    assertProblem(await pay(service, newKey(long)), 422, "key_too_old", "never");
+    assertProblem(await pay(service, newKey(long)), 422, "key-too-old", "never");
     const signed = { "idempotency-key-time": signKeyTime("order-1001", long, SIGNING_SECRET) };
-    assertProblem(await pay(service, "order-1001", tenEuros, signed), 422, "key_too_old", "never");
+    assertProblem(await pay(service, "order-1001", tenEuros, signed), 422, "key-too-old", "never");
     assert.equal(await balanceOf(service, "destination:acct_1"), 0n);
   });
 
@@ -217,7 +217,7 @@ describe("POST /v1/payouts", () => {
     const key = newKey();
     store.inject("away", { times: Infinity });
     const startedAt = performance.now();
-    assertProblem(await pay(service, key), 503, "store_unavailable", "same_key");
+    assertProblem(await pay(service, key), 503, "store-unavailable", "same_key");
     assert.ok(performance.now() - startedAt < 5_000);
     assert.equal(await balanceOf(service, "destination:acct_1"), 0n);
     assert.equal((await send(`${service.url}/healthz`)).status, 503, bank.log.join(""));
@@ -278,7 +278,7 @@ describe("POST /v1/payouts", () => {
     const other = new DatabaseSync(bank.ledgerUrl.slice("sqlite:".length));
     other.exec("BEGIN IMMEDIATE");
     const startedAt = performance.now();
-    assertProblem(await pay(service, key), 503, "outcome_unknown", "same_key");
+    assertProblem(await pay(service, key), 503, "outcome-unknown", "same_key");
     assert.ok(performance.now() - startedAt < 2_000);
     // Longer than the ledger is waited for, so that nothing is under way any more.
     await sleep(1_500);
@@ -384,11 +384,16 @@ describe("startPayoutServer", () => {
       /give more milliseconds than waitMs/,
     ],
     ["a wait that is none", { waitMs: -1 }, /waitMs is -1/],
+    ["a request that has an hour", { budgetMs: 3_600_000 }, /budgetMs is 3600000: give less than an hour/],
   ];
   for (const [title, options, why] of wrong) {
-    it(`refuses ${title} before anything listens`, async () => {
+    it(`refuses ${title} before the ledger is opened`, async () => {
       await using bank = await Bank.open();
-      await assert.rejects(bank.serve(options), (error) => InvalidArgumentError.is(error) && why.test(error.message));
+      const openLedger = (): Promise<never> => assert.fail("it was opened");
+      await assert.rejects(
+        bank.serve({ ...options, openLedger }),
+        (error) => InvalidArgumentError.is(error) && why.test(error.message),
+      );
     });
   }
 

@@ -11,6 +11,7 @@ import {
   Merchants,
   openLedger,
   sha256Hex,
+  signKeyTime,
   startPayoutServer,
   type PayoutServer,
   type PayoutServerOptions,
@@ -124,6 +125,11 @@ export function pay(
 ): Promise<Reply> {
   const body = typeof payout === "string" ? payout : JSON.stringify(payout);
   return send(`${url}/v1/payouts`, { method: "POST", body, headers: { "idempotency-key": `"${key}"`, ...headers } });
+}
+
+/** What says when a key was issued that does not say it itself. */
+export function signed(key: string, issuedAt: number = Date.now()): Readonly<Record<string, string>> {
+  return { "idempotency-key-time": signKeyTime(key, issuedAt, SIGNING_SECRET) };
 }
 
 /** A UUID of version 7, issued at `ms`. */
