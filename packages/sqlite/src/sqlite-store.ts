@@ -27,8 +27,8 @@ export interface SqliteStoreOptions {
   /** The database file; it and its folder are made if they are not there. On a local disk: WAL needs shared memory. */
   readonly path?: string;
   /**
-   * In place of `path`: a connection of the caller's, opened with `timeout: 0`, who closes it. It must have no transaction open
-   * whenever the event loop turns, for the records that are written meanwhile would be part of it.
+   * In place of `path`: a connection of the caller's, opened with `timeout: 0`, who closes it. While it has a transaction open the
+   * store's calls wait, as they do for another process's: what they wrote would be rolled back with it.
    */
   readonly database?: DatabaseSync;
   /** How long a call waits for another process's write before it answers `contended`, in milliseconds. Default 5,000. */
@@ -100,15 +100,21 @@ export class SqliteStore implements ConditionalStore {
     this.#database = database;
     this.#owned = owned;
     this.#busyTimeoutMs = busyTimeoutMs;
-    this.#insert = database.prepare(
+    const statement = (sql: string): StatementSync => {
+      const prepared = database.prepare(sql);
+      // Whatever the caller's connection has: 1n is not 1, and what was written would be told as refused.
+      prepared.setReadBigInts(false);
+      return prepared;
+    };
+    this.#insert = statement(
       "INSERT INTO firstwrite_records (name, version, modified_at, bytes) VALUES (?, ?, ?, ?) ON CONFLICT (name) DO NOTHING",
     );
-    this.#update = database.prepare(
+    this.#update = statement(
       "UPDATE firstwrite_records SET version = ?, modified_at = ?, bytes = ? WHERE name = ? AND version = ?",
     );
-    this.#select = database.prepare("SELECT version, modified_at, bytes FROM firstwrite_records WHERE name = ?");
-    this.#delete = database.prepare("DELETE FROM firstwrite_records WHERE name = ? AND version = ?");
-    this.#page = database.prepare(
+    this.#select = statement("SELECT version, modified_at, bytes FROM firstwrite_records WHERE name = ?");
+    this.#delete = statement("DELETE FROM firstwrite_records WHERE name = ? AND version = ?");
+    this.#page = statement(
       "SELECT name, modified_at FROM firstwrite_records WHERE name > ? OR (? AND name = ?) ORDER BY name LIMIT ?",
     );
   }
@@ -191,7 +197,7 @@ export class SqliteStore implements ConditionalStore {
   async #write<Outcome>(options: CallOptions, statement: () => Outcome): Promise<Outcome | Undecided> {
     await turn(this.traits, options);
     try {
-      const outcome = await whileBusy(this.#busyTimeoutMs, options.signal, statement);
+      const outcome = await whileBusy(this.#busyTimeoutMs, options.signal, this.#alone(statement));
       return outcome === busy ? { kind: "contended" } : outcome;
     } catch (error) {
       const certain = certainError(error);
@@ -203,12 +209,21 @@ export class SqliteStore implements ConditionalStore {
   async #read<Answer>(options: CallOptions, statement: () => Answer): Promise<Answer> {
     await turn(this.traits, options);
     try {
-      const answer = await whileBusy(this.#busyTimeoutMs, options.signal, statement);
+      const answer = await whileBusy(this.#busyTimeoutMs, options.signal, this.#alone(statement));
       if (answer !== busy) return answer;
     } catch (error) {
       throw certainError(error) ?? new StoreError("UNAVAILABLE", STORE, "the file could not be read", { cause: error });
     }
-    throw new StoreError("UNAVAILABLE", STORE, "the file is locked by another process");
+    throw new StoreError(
+      "UNAVAILABLE",
+      STORE,
+      "the file is locked by another process, or by the connection's own transaction",
+    );
+  }
+
+  /** A transaction that its owner has open is not for others to write in, nor is what it has written for others to read. */
+  #alone<Answer>(statement: () => Answer): () => Answer | typeof busy {
+    return () => (this.#database.isTransaction ? busy : statement());
   }
 }
 

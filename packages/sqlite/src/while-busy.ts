@@ -2,23 +2,24 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import { isBusy } from "./sqlite-error.ts";
 
-/** Another connection held the lock for the whole time; nothing was done. */
+/** Somebody else held the lock for the whole time; nothing was done. */
 export const busy: unique symbol = Symbol("busy");
 
 const PAUSE_MS_MAX = 10;
 
 /**
- * Runs a statement again while another connection holds the lock, for at most `timeoutMs`. SQLite's own busy handler
+ * Runs a statement again while another connection holds the lock, or it says so itself, for at most `timeoutMs`. SQLite's own busy handler
  * would do the same with the event loop standing still.
  */
 export async function whileBusy<Answer>(
   timeoutMs: number,
   signal: AbortSignal | undefined,
-  statement: () => Answer,
+  statement: () => Answer | typeof busy,
 ): Promise<Answer | typeof busy> {
   for (const startedAtMs = performance.now(); ;) {
     try {
-      return statement();
+      const answer = statement();
+      if (answer !== busy) return answer;
     } catch (error) {
       if (!isBusy(error)) throw error;
     }

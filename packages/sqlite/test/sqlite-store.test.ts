@@ -158,6 +158,36 @@ describe("SqliteStore", () => {
       assert.notEqual(record?.version, written.version);
       database.close();
     });
+
+    it("waits for its transaction: what was written in it would be rolled back with it", async () => {
+      await (await open()).close();
+      const database = new DatabaseSync(path, { timeout: 0 });
+      const store = await SqliteStore.open({ database, busyTimeoutMs: 50 });
+      database.exec("BEGIN IMMEDIATE");
+      assert.deepEqual(await store.create("a", Buffer.from("one")), { kind: "contended" });
+      await assert.rejects(store.read("a"), (error) => StoreError.is(error) && error.code === "UNAVAILABLE");
+      const waiting = store.create("a", Buffer.from("two"));
+      setTimeout(() => database.exec("ROLLBACK"), 20);
+      assert.equal((await waiting).kind, "written");
+      assert.ok((await store.read("a")) !== undefined);
+      database.close();
+    });
+
+    it("tells what was written, where numbers are read as bigints", async () => {
+      await (await open()).close();
+      const database = new DatabaseSync(path, { timeout: 0, readBigInts: true });
+      const store = await SqliteStore.open({ database });
+      const written = await store.create("a", Buffer.from("one"));
+      assert.ok(written.kind === "written");
+      assert.equal((await store.read("a"))?.version, written.version);
+      database.exec("BEGIN IMMEDIATE");
+      assert.ok(store.replaceWithin("a", written.version, Buffer.from("two")));
+      database.exec("COMMIT");
+      const names: string[] = [];
+      for await (const { name } of store.list("")) names.push(name);
+      assert.deepEqual(names, ["a"]);
+      database.close();
+    });
   });
 
   describe("what it refuses, and says", () => {

@@ -192,19 +192,19 @@ export class SqliteLedger implements PayoutLedger {
     }
   }
 
-  /** Tries again while another process has the lock and there is time. */
+  /** Tries again while another process has the lock, or the connection's owner a transaction open, and there is time. */
   async #patiently<Result>({ remainingMs, signal }: LedgerCall, work: () => Result): Promise<Result> {
     for (const startedAtMs = performance.now(); ;) {
       signal?.throwIfAborted();
+      let cause: unknown;
       try {
-        return work();
+        if (!this.#database.isTransaction) return work();
       } catch (error) {
         if (!isBusy(error)) throw asLedgerError(error);
-        if (performance.now() - startedAtMs > remainingMs) {
-          throw new LedgerUnavailableError("the ledger's file was locked for all of the time there was", {
-            cause: error,
-          });
-        }
+        cause = error;
+      }
+      if (performance.now() - startedAtMs > remainingMs) {
+        throw new LedgerUnavailableError("the ledger's file was locked for all of the time there was", { cause });
       }
       // At random, so that waiters do not keep step.
       await sleep(Math.random() * PAUSE_MS_MAX);
