@@ -58,7 +58,7 @@ export {
 } from "./operation.ts";
 export { idempotent, type IdempotentOptions } from "./idempotent.ts";
 export type { Inspection, OperatorAnswer, OperatorNote, UnreadableRecord } from "./operator.ts";
-export { executionOf, type ExecutionFacts } from "./result.ts";
+export { executionOf, noteExecution, type ExecutionFacts } from "./result.ts";
 export { defineReservation, type ReservationDefinition, type ReservationOptions } from "./reservation.ts";
 export { days, type Retention } from "./retention.ts";
 export {

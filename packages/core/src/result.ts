@@ -118,14 +118,15 @@ export interface ExecutionFacts {
   readonly recorded: boolean;
 }
 
-/** Leaves the facts with an error that the operation threw; one that is frozen, or no object, goes without. */
+/** For products: leaves the facts with an error that the operation threw; one that is frozen, or no object, goes without. */
 export function noteExecution(error: unknown, facts: ExecutionFacts): void {
   if (typeof error !== "object" || error === null || !Object.isExtensible(error)) return;
   Object.defineProperty(error, executionSymbol, { value: facts, configurable: true });
 }
 
 /**
- * The facts of the execution that threw `error`; `undefined` for an error that no operation threw, such as the engine's own.
+ * The facts of the execution that threw `error`; `undefined` for an error that no operation threw, such as the engine's own. Of an
+ * error that several executions throw, such as a constant, those of the last: throw a new one each time.
  */
 export function executionOf(error: unknown): ExecutionFacts | undefined {
   if (typeof error !== "object" || error === null) return undefined;

@@ -8,6 +8,7 @@ import {
   InProgressError,
   InvalidArgumentError,
   KeyTooOldError,
+  noteExecution,
   OperationHeldError,
   OutcomeUnknownError,
   recordAddress,
@@ -18,6 +19,7 @@ import {
   type EffectContext,
   type Executed,
   type OperationDefinition,
+  type RecordedFailure,
   type RunContext,
 } from "@firstwrite/core";
 
@@ -114,8 +116,6 @@ export class KeyedRoute<Incoming, Of extends Exchange<Incoming>, Input, Value> {
   readonly #way: Way<Incoming, Of, Input, Value>;
   readonly #operations: ReadonlyMap<string, Runnable<Input, Value>>;
   readonly #runs: LocalRuns;
-  /** What operations threw, and which: an error may look like the engine's own, and be that of another operation within. */
-  readonly #thrown = new WeakMap<object, string>();
 
   constructor(way: Way<Incoming, Of, Input, Value>) {
     this.#way = way;
@@ -141,7 +141,7 @@ export class KeyedRoute<Incoming, Of extends Exchange<Incoming>, Input, Value> {
     if (field === undefined && !settings.key.required) return { kind: "pass" };
 
     const principal = await orThrownResponse(() => settings.principal(exchange.incoming));
-    if (principal instanceof Response) return { kind: "refused", response: principal };
+    if (principal instanceof Response) return refused(principal);
     checkPrincipal(principal);
     const parsed = parseKey(field, settings.key);
     if (parsed.kind === "missing") return this.#refuse("key-missing");
@@ -155,10 +155,11 @@ export class KeyedRoute<Incoming, Of extends Exchange<Incoming>, Input, Value> {
       return this.#refuse("body-too-large", { detail: `The most that this resource takes is ${bodyBytesMax} bytes.` });
     }
     const prepared = await orThrownResponse(() => prepare(exchange, { principal, scope: where, key, keyHash, body }));
-    if (prepared instanceof Response) return { kind: "refused", response: prepared };
+    if (prepared instanceof Response) return refused(prepared);
     const { input, issuedAt } = prepared;
     const fingerprint = operation.own.fingerprint(input);
-    const name = `${where} ${key} ${canonicalJson(fingerprint, "the fingerprint of the input")}`;
+    // No scope and key can be taken for another two.
+    const name = JSON.stringify([where, key, canonicalJson(fingerprint, "the fingerprint of the input")]);
     const state = { began: false };
     const call = { input, scope: where, key, issuedAt, fingerprint, name, state };
     return { kind: "answer", answer: await this.#answer(operation, exchange, call) };
@@ -216,7 +217,7 @@ export class KeyedRoute<Incoming, Of extends Exchange<Incoming>, Input, Value> {
             idempotency.execute(operation, request, call),
           );
         } catch (error) {
-          if (!InProgressError.is(error) || this.#isThrown(error) || !(await wait.pause(looks))) throw error;
+          if (!InProgressError.is(error) || isThrown(error) || !(await wait.pause(looks))) throw error;
           left = leftMs();
           if (left <= 0) throw error;
         }
@@ -227,9 +228,12 @@ export class KeyedRoute<Incoming, Of extends Exchange<Incoming>, Input, Value> {
   }
 
   #runnable(own: OperationDefinition<Input, Value>): OperationDefinition<Call<Input>, Value> {
-    const { recovery } = own;
+    const { recovery, deserializeError } = own;
     return Object.freeze({
       ...own,
+      onError: (error: unknown) => own.onError(errorOf(error)),
+      serializeError: (error: unknown) => own.serializeError(errorOf(error)),
+      deserializeError: deserializeError && ((failure: RecordedFailure) => new Thrown(deserializeError(failure))),
       fingerprint: ({ fingerprint }: Call<Input>) => fingerprint,
       copyInput: (call: Call<Input>) => ({ ...call, input: own.copyInput(call.input) }),
       run: (call: Call<Input>, effect: RunContext) => this.#during(call, effect, () => own.run(call.input, effect)),
@@ -254,20 +258,21 @@ export class KeyedRoute<Incoming, Of extends Exchange<Incoming>, Input, Value> {
     try {
       return await act();
     } catch (error) {
-      if (typeof error === "object" && error !== null) this.#thrown.set(error, effect.operationId);
-      throw error;
+      // oxlint-disable-next-line typescript/only-throw-error -- it goes no further than this file
+      throw new Thrown(error);
     } finally {
       ends();
     }
   }
 
-  /** What the operation threw, now or when it was recorded. */
-  #isThrown(error: unknown): boolean {
-    return executionOf(error) !== undefined || (typeof error === "object" && error !== null && this.#thrown.has(error));
-  }
-
   async #answerOfError(own: OperationDefinition<Input, Value>, call: Call<Input>, error: unknown): Promise<Answer> {
-    if (this.#isThrown(error)) return this.#answerOfFailure(own, call, error);
+    const facts = executionOf(error);
+    if (facts !== undefined) {
+      const { operationId, recorded } = facts;
+      // For whoever is told it. Nothing here is decided by it.
+      noteExecution(errorOf(error), facts);
+      return this.#answerOfFailure(own, call, errorOf(error), { operationId, recorded });
+    }
     // What the engine says.
     if (InProgressError.is(error)) {
       const { operationId, retryAfterMs } = error;
@@ -293,14 +298,17 @@ export class KeyedRoute<Incoming, Of extends Exchange<Incoming>, Input, Value> {
       if (detail === undefined) throw error;
       return this.#problem("key-invalid", { detail });
     }
-    // A value that was thrown and is no object, which nothing can be noted with.
+    // What is neither, such as what `deserializeError` threw.
     this.#tell(error);
     return this.#problem("outcome-unknown");
   }
 
-  async #answerOfFailure(own: OperationDefinition<Input, Value>, call: Call<Input>, error: unknown): Promise<Answer> {
-    const thrownBy = typeof error === "object" && error !== null ? this.#thrown.get(error) : undefined;
-    const { operationId, recorded } = executionOf(error) ?? { operationId: thrownBy ?? "", recorded: false };
+  async #answerOfFailure(
+    own: OperationDefinition<Input, Value>,
+    call: Call<Input>,
+    error: unknown,
+    { operationId, recorded }: { readonly operationId: string; readonly recorded: boolean },
+  ): Promise<Answer> {
     // A failure that was to be final and is not recorded is not final: an owner before may still succeed (rule E7), or the next
     // request may find out otherwise. "Declined, use a new key" would be paid twice.
     if (!recorded && isFinal(own, error)) return this.#problem("outcome-unknown", { operationId });
@@ -343,6 +351,36 @@ export class KeyedRoute<Incoming, Of extends Exchange<Incoming>, Input, Value> {
   }
 }
 
+/**
+ * What an operation threw, as it goes through the engine: a new one each time. What is known of an execution is noted with its
+ * error, and an operation may throw one and the same for all of its executions; nor is any taken for the engine's own.
+ */
+class Thrown {
+  readonly error: unknown;
+
+  constructor(error: unknown) {
+    this.error = error;
+    if (typeof error !== "object" || error === null) return;
+    // What of it the engine records.
+    for (const member of ["name", "message", "code"]) {
+      if (member in error) Object.defineProperty(this, member, { get: () => Reflect.get(error, member) });
+    }
+  }
+
+  toString(): string {
+    return String(this.error);
+  }
+}
+
+function errorOf(thrown: unknown): unknown {
+  return thrown instanceof Thrown ? thrown.error : thrown;
+}
+
+/** What the operation threw, now or when it was recorded. */
+function isThrown(error: unknown): boolean {
+  return error instanceof Thrown || executionOf(error) !== undefined;
+}
+
 /** A listener that fails must not change what becomes of the operation. */
 export function tell(onError: (error: unknown) => void, error: unknown): void {
   try {
@@ -362,6 +400,14 @@ async function orThrownResponse<Result>(
     if (thrown instanceof Response) return thrown;
     throw thrown;
   }
+}
+
+/** @throws {InvalidArgumentError} for a `Response` that has answered another request. */
+function refused(response: Response): Decided {
+  if (!response.bodyUsed) return { kind: "refused", response };
+  throw new InvalidArgumentError(
+    "the Response that refuses the request was sent before: make a new one for each request",
+  );
 }
 
 function checkPrincipal(principal: unknown): void {

@@ -100,6 +100,30 @@ for (const { name } of integrations) {
       assert.equal((await serving({ body: "good" })).text, "run 1");
     });
 
+    // Of the others the author's server sends.
+    if (name !== "fetch" && name !== "hono") {
+      it("takes a refusal that cannot be sent, or was sent before, for its author's mistake, and serves on", async () => {
+        const shared = Response.json({ fault: "shared" }, { status: 400 });
+        const refusals: readonly (Response | undefined)[] = [shared, shared, Response.error(), undefined];
+        let times = 0;
+        const serving = await serve(
+          define(() => paid("run")),
+          { input: (input) => refusals[times++] ?? input, onError: () => {} },
+        );
+        for (const status of [400, 500, 500, 201]) assert.equal((await serving()).status, status);
+      });
+
+      it("fails, and serves on, where its server does not send what `answer` made", async () => {
+        const told: unknown[] = [];
+        const serving = await serve(
+          define(() => paid("run")),
+          { answer: () => new Response("", { headers: { "x-a": "\u0001" } }), onError: (error) => told.push(error) },
+        );
+        for (const _ of [1, 2]) assert.equal((await serving()).status, 500);
+        assert.match(told.map(String).join(), /Invalid character in header content.*Invalid character/);
+      });
+    }
+
     it("is one operation with a queue's call of the same scope and key, whichever is first", async () => {
       let runs = 0;
       const operation = define(() => paid(`run ${(runs += 1)}`));
@@ -422,6 +446,81 @@ describe("an operation", () => {
     assert.equal(got.headers.get("idempotency-operation-id")?.length, 36);
     assert.equal(await typeOf(got), "outcome-unknown");
     assert.deepEqual(told, [conflict]);
+  });
+
+  it("tells apart what is known of two operations that throw one and the same error at once", async () => {
+    const declined = Object.assign(new Error("declined"), { code: "DECLINED" });
+    const { promise: both, resolve } = Promise.withResolvers<void>();
+    const memory = new MemoryStore();
+    let written = 0;
+    const idempotency = new Idempotency({
+      store: {
+        traits: memory.traits,
+        create: (...call) => memory.create(...call),
+        read: (...call) => memory.read(...call),
+        async replace(...call) {
+          const answer = await memory.replace(...call);
+          written += 1;
+          if (written === 2) resolve();
+          await both;
+          return answer;
+        },
+      },
+    });
+    const seen: unknown[] = [];
+    const handle = operationHandler({
+      ...good(),
+      idempotency,
+      operation: pay(
+        () => {
+          throw declined;
+        },
+        { onError: (error: unknown) => (error === declined ? "replay" : "recover"), serializeError: () => ({ no: 1 }) },
+      ),
+      failure(error, { operationId }) {
+        assert.equal(error, declined);
+        seen.push(operationId);
+        return new Response("declined", { status: 402 });
+      },
+    });
+    const keys = ["k1", "k2"];
+    const got = await Promise.all(keys.map((key) => handle(request(`"${key}"`))));
+    const records = await Promise.all(keys.map((key) => idempotency.inspect({ scope: "a1", key })));
+    const operations = records.map((record) => record?.operationId);
+    assert.deepEqual(new Set(seen), new Set(operations));
+    assert.deepEqual(
+      got.map(({ headers }) => headers.get("idempotency-operation-id")),
+      operations,
+    );
+    assert.deepEqual(records[0]?.result, {
+      kind: "failure",
+      encoding: "json",
+      body: { name: "Error", message: "declined", code: "DECLINED", details: { no: 1 } },
+    });
+  });
+
+  it("takes no scope and key for another two that look alike when put one after the other", async () => {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    let runs = 0;
+    const handle = operationHandler({
+      ...good(),
+      principal: (incoming) => incoming.headers.get("x-who") ?? "",
+      operation: pay(async () => {
+        runs += 1;
+        if (runs === 1) await promise;
+        return runs;
+      }),
+    });
+    const by = (who: string, key: string): Request => {
+      const made = request(key);
+      made.headers.set("x-who", who);
+      return made;
+    };
+    const first = handle(by("a b", '"c"'));
+    await until(() => runs === 1);
+    assert.equal((await handle(by("a", '"b c"'))).status, 201);
+    resolve();
+    assert.equal((await first).status, 201);
   });
 
   it("leaves what is thrown, and is no object, to a retry: for whoever shared the run, too", async () => {
