@@ -1,7 +1,8 @@
 import type { NextFunction, Request, RequestHandler, Response } from "express";
 
+import type { Answer } from "./answer.ts";
 import { tellContext } from "./context.ts";
-import { nodeExchange, sendDecided } from "./node.ts";
+import { answerOfDecided, nodeExchange, send } from "./node.ts";
 import { peekBody } from "./node-request.ts";
 import { NodeResponse } from "./node-response.ts";
 import { IdempotentRoute, type HandlerExchange } from "./handler-route.ts";
@@ -9,7 +10,7 @@ import type { OperationHandlerOptions } from "./operation-options.ts";
 import { OperationRoute } from "./operation-route.ts";
 import type { IdempotentOptions } from "./options.ts";
 import { parsedBody, type RequestBody } from "./request-body.ts";
-import type { Decided, Exchange } from "./route.ts";
+import type { Exchange } from "./route.ts";
 
 /**
  * Middleware for one route of Express 5: `app.post("/payouts", express.json(), idempotent({ … }), handler)`. What comes after it
@@ -40,7 +41,8 @@ export function operationHandler<Input, Value>(
   const route = new OperationRoute(options);
   const handleOperation = async (request: Request, response: Response, next: NextFunction): Promise<void> => {
     try {
-      await sendDecided(await route.decide(expressExchange(request, response)), response, undefined);
+      const decided = await route.decide(expressExchange(request, response));
+      send(await answerOfDecided(decided), response, undefined, route.onError);
     } catch (error) {
       if (!response.destroyed) next(error);
     }
@@ -66,17 +68,17 @@ async function handle(
       return place.answered;
     },
   };
-  let decided: Decided;
+  let answer: Answer | "pass";
   try {
-    decided = await route.decide(exchange);
+    answer = await answerOfDecided(await route.decide(exchange));
   } catch (error) {
     if (!response.destroyed) next(error);
     return;
   }
-  if (decided.kind === "pass") {
+  if (answer === "pass") {
     tellContext(request, route.unprotected());
     next();
-  } else await sendDecided(decided, response, place);
+  } else send(answer, response, place, route.settings.onError);
 }
 
 function expressExchange(request: Request, response: Response): Exchange<Request> {

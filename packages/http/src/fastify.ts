@@ -1,8 +1,9 @@
 import { InvalidArgumentError } from "@firstwrite/core";
 import type { FastifyReply, FastifyRequest, preHandlerHookHandler } from "fastify";
 
+import type { Answer } from "./answer.ts";
 import { tellContext } from "./context.ts";
-import { nodeExchange, sendDecided } from "./node.ts";
+import { answerOfDecided, nodeExchange, send } from "./node.ts";
 import { peekBody } from "./node-request.ts";
 import { NodeResponse } from "./node-response.ts";
 import { IdempotentRoute, type HandlerExchange } from "./handler-route.ts";
@@ -10,7 +11,7 @@ import type { OperationHandlerOptions } from "./operation-options.ts";
 import { OperationRoute } from "./operation-route.ts";
 import type { IdempotentOptions } from "./options.ts";
 import { parsedBody, type RequestBody } from "./request-body.ts";
-import type { Decided, Exchange } from "./route.ts";
+import type { Exchange } from "./route.ts";
 
 /**
  * A `preHandler` hook for one route of Fastify 5: `app.post("/payouts", { preHandler: idempotent({ … }) }, handler)`. The last of
@@ -41,9 +42,9 @@ export function operationHandler<Input, Value>(
 ): (request: FastifyRequest, reply: FastifyReply) => Promise<void> {
   const route = new OperationRoute(options);
   return async (request, reply) => {
-    const decided = await route.decide(fastifyExchange(request, reply));
+    const answer = await answerOfDecided(await route.decide(fastifyExchange(request, reply)));
     leave(reply);
-    await sendDecided(decided, reply.raw, undefined);
+    send(answer, reply.raw, undefined, route.onError);
   };
 }
 
@@ -70,21 +71,21 @@ async function handle(
       return taken.answered;
     },
   };
-  let decided: Decided;
+  let answer: Answer | "pass";
   try {
-    decided = await route.decide(exchange);
+    answer = await answerOfDecided(await route.decide(exchange));
   } catch (error) {
     done(error instanceof Error ? error : new Error("what was thrown is no error", { cause: error }));
     return;
   }
-  if (decided.kind === "pass") {
+  if (answer === "pass") {
     tellContext(request, route.unprotected());
     done();
     return;
   }
   // Sent past Fastify, byte for byte: `onSend` had its turn when the answer was made.
   if (place === undefined) leave(reply);
-  await sendDecided(decided, reply.raw, place);
+  send(answer, reply.raw, place, route.settings.onError);
 }
 
 function fastifyExchange(request: FastifyRequest, reply: FastifyReply): Exchange<FastifyRequest> {

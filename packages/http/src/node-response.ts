@@ -1,5 +1,5 @@
 import { AsyncLocalStorage } from "node:async_hooks";
-import { OutgoingMessage, type OutgoingHttpHeader, type ServerResponse } from "node:http";
+import { OutgoingMessage, validateHeaderValue, type OutgoingHttpHeader, type ServerResponse } from "node:http";
 
 import {
   hasNoBody,
@@ -272,10 +272,16 @@ export class NodeResponse {
   }
 }
 
-/** Sends an answer on a response that nothing was sent on. Headers that others have set stay, where it has none of its own. */
+/**
+ * Sends an answer on a response that nothing was sent on. Headers that others have set stay, where it has none of its own.
+ *
+ * @throws {TypeError} for a header that Node does not send, such as one with a control character, which a `Response` may have.
+ *   Nothing was sent.
+ */
 export function sendAnswer(response: ServerResponse, { status, headers, body }: Answer): void {
   if (response.headersSent || response.destroyed) return;
   const others = headers.filter(([name]) => !isFraming(name));
+  for (const [name, value] of others) validateHeaderValue(name, value);
   for (const name of new Set(others.map(([name]) => name))) {
     const values = others.filter(([other]) => other.toLowerCase() === name.toLowerCase()).map(([, value]) => value);
     response.setHeader(name, values.length === 1 ? (values[0] ?? "") : values);

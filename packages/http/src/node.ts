@@ -9,7 +9,7 @@ import type { OperationHandlerOptions } from "./operation-options.ts";
 import { OperationRoute } from "./operation-route.ts";
 import type { IdempotentOptions } from "./options.ts";
 import type { RequestBody } from "./request-body.ts";
-import type { Decided, Exchange } from "./route.ts";
+import { tell, type Decided, type Exchange } from "./route.ts";
 
 /** A listener that is told which operation it runs. */
 export type IdempotentListener = (
@@ -50,14 +50,14 @@ export function idempotentListener(
         return Promise.race([answered, ran]);
       },
     };
-    let decided: Decided;
+    let answer: Answer | "pass";
     try {
-      decided = await route.decide(exchange);
+      answer = await answerOfDecided(await route.decide(exchange));
     } catch (error) {
-      decided = undecided(error, response, onError);
+      answer = undecided(error, response, onError);
     }
-    if (decided.kind === "pass") await listener(request, response, route.unprotected());
-    else await sendDecided(decided, response, place);
+    if (answer === "pass") await listener(request, response, route.unprotected());
+    else send(answer, response, place, onError);
   };
   return (request, response) => {
     void handle(request, response);
@@ -79,8 +79,13 @@ export function operationListener<Input, Value>(
       ...nodeExchange(request, response, request),
       readBody: (bytesMax) => bodyOf(request, bytesMax),
     };
-    const decided = await route.decide(exchange).catch((error: unknown) => undecided(error, response, route.onError));
-    await sendDecided(decided, response, undefined);
+    let answer: Answer;
+    try {
+      answer = await answerOfDecided(await route.decide(exchange));
+    } catch (error) {
+      answer = undecided(error, response, route.onError);
+    }
+    send(answer, response, undefined, route.onError);
   };
   return (request, response) => {
     void handle(request, response);
@@ -93,13 +98,9 @@ async function bodyOf(request: IncomingMessage, bytesMax: number): Promise<Reque
 }
 
 /** A client that hung up in the middle of its request is no news; anything else is the author's to mend. */
-function undecided(
-  error: unknown,
-  response: ServerResponse,
-  onError: (error: unknown) => void,
-): Exclude<Decided, { kind: "pass" }> {
-  if (!response.destroyed) onError(error);
-  return { kind: "answer", answer: { status: 500, headers: [], body: new Uint8Array() } };
+function undecided(error: unknown, response: ServerResponse, onError: (error: unknown) => void): Answer {
+  if (!response.destroyed) tell(onError, error);
+  return { status: 500, headers: [], body: new Uint8Array() };
 }
 
 /** What all that stand on `node:http` have in common. */
@@ -121,12 +122,29 @@ export function nodeExchange<Incoming>(
   };
 }
 
-export async function sendDecided(
-  decided: Exclude<Decided, { kind: "pass" }>,
+/**
+ * What was decided, to be sent.
+ *
+ * @throws {UnrecordableAnswerError} for a refusal of the author's that cannot be.
+ */
+export function answerOfDecided(decided: Exclude<Decided, { kind: "pass" }>): Promise<Answer>;
+export function answerOfDecided(decided: Decided): Promise<Answer | "pass">;
+export async function answerOfDecided(decided: Decided): Promise<Answer | "pass"> {
+  if (decided.kind === "pass") return "pass";
+  return decided.kind === "answer" ? decided.answer : readResponse(decided.response, Infinity);
+}
+
+/** An answer that cannot be sent is told, and is no answer: every retry gets the same. */
+export function send(
+  answer: Answer,
   response: ServerResponse,
   place: NodeResponse | undefined,
-): Promise<void> {
-  const answer: Answer = decided.kind === "answer" ? decided.answer : await readResponse(decided.response, Infinity);
-  if (place === undefined) sendAnswer(response, answer);
-  else place.send(answer);
+  onError: (error: unknown) => void,
+): void {
+  try {
+    if (place === undefined) sendAnswer(response, answer);
+    else place.send(answer);
+  } catch (error) {
+    sendAnswer(response, undecided(error, response, onError));
+  }
 }

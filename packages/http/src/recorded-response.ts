@@ -110,13 +110,19 @@ export function asRecordedResponse(value: unknown): RecordedResponse | undefined
 }
 
 function isHeaders(headers: unknown): headers is RecordedResponse["headers"] {
-  return (
-    Array.isArray(headers) &&
-    headers.every(
-      (header: unknown) =>
-        Array.isArray(header) && header.length === 2 && header.every((part: unknown) => typeof part === "string"),
-    )
-  );
+  return Array.isArray(headers) && headers.every((header: unknown) => isHeader(header));
+}
+
+/** One that HTTP can have: a person may have settled with another. */
+function isHeader(header: unknown): boolean {
+  if (!Array.isArray(header) || header.length !== 2) return false;
+  const [name, value]: unknown[] = header;
+  if (typeof name !== "string" || typeof value !== "string") return false;
+  try {
+    return new Headers([[name, value]]).has(name);
+  } catch {
+    return false;
+  }
 }
 
 export function isSameResponse(one: RecordedResponse, other: RecordedResponse): boolean {

@@ -584,14 +584,17 @@ export const peers: readonly Case[] = [
         record: () => "recover",
         recoverAfterMs: 0,
       });
-      assert.equal((await send()).status, 500);
-      const operationId = (await send()).headers.get("idempotency-operation-id") ?? "";
       const scope = idempotencyScope({ principal: "a1", method: "POST", route: "/accounts/:account/payouts" });
-      await bench
-        .engine()
-        .settle({ scope, key: "k1" }, { value: { paid: true } }, { operationId, by: "ada", why: "by hand" });
-      const got = await send();
-      assert.deepEqual([got.status, problemOf(got)["retry"], bench.runs], [500, "never", 1]);
+      const split = { status: 200, headers: [["x-a", "b\r\nset-cookie: c"]], encoding: "text", body: "" };
+      for (const [index, value] of [{ paid: true }, split].entries()) {
+        const key = `k${index}`;
+        const sending = { key: `"${key}"` };
+        assert.equal((await send(sending)).status, 500);
+        const operationId = (await send(sending)).headers.get("idempotency-operation-id") ?? "";
+        await bench.engine().settle({ scope, key }, { value }, { operationId, by: "ada", why: "by hand" });
+        const got = await send(sending);
+        assert.deepEqual([got.status, problemOf(got)["retry"], bench.runs], [500, "never", index + 1]);
+      }
     },
   },
   {
