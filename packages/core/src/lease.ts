@@ -155,11 +155,13 @@ export class Lease {
    * renewal under way is waited for until it is decided, since one that lands later would be in the transaction's way.
    *
    * @throws the reason of the effect's signal, when it has aborted.
+   * @throws {InvalidArgumentError} once the effect has ended.
    */
   async prepare(): Promise<Version> {
     const { signal } = this.#abort;
     if (this.#renewal !== undefined) await Promise.race([this.#renewal.done, abortOf(signal)]);
     if (this.isOver()) throw signal.reason;
+    this.#checkGoingOn();
     this.#scheduleEnd();
     return this.#version;
   }
@@ -167,9 +169,11 @@ export class Lease {
   /**
    * A settled record for the effect's own transaction; another one each time.
    *
-   * @throws {InvalidArgumentError} for one longer than `bytesMax`: no transaction has room for an upload.
+   * @throws {InvalidArgumentError} for one longer than `bytesMax`: no transaction has room for an upload; and once the effect has
+   *   ended.
    */
   encodeReady(result: InlineResult, bytesMax: number): Uint8Array {
+    this.#checkGoingOn();
     const { record, bytes } = this.#next((live) => readyRecord(live, result));
     if (bytes.byteLength > bytesMax) {
       throw new InvalidArgumentError(
@@ -224,6 +228,16 @@ export class Lease {
     if (renewal === undefined) return;
     renewal.session.finish();
     await renewal.done;
+  }
+
+  /** What a transaction does that `run` has left behind is nobody's to wait for, or to tell. */
+  #checkGoingOn(): void {
+    if (!this.#stopped) return;
+    // It may go on for longer than its owner owned the record.
+    this.#abort.signal.throwIfAborted();
+    throw new InvalidArgumentError(
+      "run has ended: await the transaction of its settlingWrite before it returns or throws",
+    );
   }
 
   #next(make: (record: WritableRecord) => WritableRecord): EncodedRecord {

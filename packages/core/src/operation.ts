@@ -33,6 +33,7 @@ export interface RunContext extends EffectContext {
    * returned is not recorded: the next call recovers. A `run` that encodes nothing is settled like any other.
    *
    * @throws the signal's reason, when it has aborted.
+   * @throws {InvalidArgumentError} once `run` has ended.
    */
   readonly settlingWrite: () => Promise<SettlingWrite>;
 }
@@ -46,7 +47,8 @@ export interface SettlingWrite {
   /**
    * The record with this value as its result. Synchronous, and another one at each call: one for each try of the transaction.
    *
-   * @throws {InvalidArgumentError} for a value that cannot be recorded, or whose record is longer than `inlineBytesMax`.
+   * @throws {InvalidArgumentError} for a value that cannot be recorded, or whose record is longer than `inlineBytesMax`; and once
+   *   `run` has ended.
    */
   readonly encode: (value: unknown) => Uint8Array;
 }

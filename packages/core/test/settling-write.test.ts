@@ -106,6 +106,22 @@ describe("execute: an effect that settles in its own transaction (E5)", () => {
     assert.equal(returned(await on.execute(paying)).value, "second");
   });
 
+  it("gives nothing to what run has left behind", async () => {
+    const on = bench();
+    let left: RunContext | undefined;
+    let write: SettlingWrite | undefined;
+    const floating = operation(async (context) => {
+      left = context;
+      write = await context.settlingWrite();
+      return "not awaited";
+    });
+    assert.equal(returned(await on.execute(floating)).recorded, true);
+    const before = on.store.take();
+    await assert.rejects(async () => left?.settlingWrite(), InvalidArgumentError.is);
+    assert.throws(() => write?.encode("late"), InvalidArgumentError.is);
+    assert.deepEqual([before, on.store.take()], [["create", "replace"], []]);
+  });
+
   describe("the lease", () => {
     it("is not renewed any more, and the signal aborts when it is over", async () => {
       const on = bench();

@@ -33,7 +33,8 @@ const faults: readonly Fault[] = [
   "away",
 ];
 
-function planOf(recovery: Recovery, meaning: ErrorMeaning, rest: Partial<Plan>): Plan {
+/** `looksFirst`: at the ledger, so that a renewal can be under way when it asks for the settling write. */
+function planOf(recovery: Recovery, meaning: ErrorMeaning, rest: Partial<Plan>, looksFirst = false): Plan {
   return {
     callers: 2,
     inputs: [{ amount: 5 }],
@@ -48,6 +49,7 @@ function planOf(recovery: Recovery, meaning: ErrorMeaning, rest: Partial<Plan>):
         leaseMs: LEASE_MS,
         recoverAfterMs: 0,
         async run(input, { operationId, attempt, signal, settlingWrite }) {
+          if (looksFirst) await ledger.find(operationId);
           const { name, expected, encode } = await settlingWrite();
           signal.throwIfAborted();
           const settling = { name, expected, bytes: encode(input) };
@@ -107,6 +109,8 @@ describe("execute, settled in the transaction of the effect: every schedule", fu
           exploreAll(plan({ faultsMax: 1, jumpsMs: [LEASE_MS + 1] })));
         it("two callers, one fault, and a pause of a third of the lease: a renewal", () =>
           exploreAll(plan({ faultsMax: 1, jumpsMs: [LEASE_MS / 3] })));
+        it("asked for when a renewal may be under way: two callers, one fault, and a pause of a third of the lease", () =>
+          exploreAll(planOf(recovery, meaning, { faultsMax: 1, jumpsMs: [LEASE_MS / 3] }, true)));
         it("two inputs, one fault", () => exploreAll(plan({ faultsMax: 1, inputs: [{ amount: 5 }, { amount: 6 }] })));
         if (process.env["FIRSTWRITE_EXPLORE"] === "full") {
           it("two callers, two faults, and a pause past the lease", () =>
