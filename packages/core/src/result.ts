@@ -120,8 +120,12 @@ export interface ExecutionFacts {
 
 /** For products: leaves the facts with an error that the operation threw; one that is frozen, or no object, goes without. */
 export function noteExecution(error: unknown, facts: ExecutionFacts): void {
-  if (typeof error !== "object" || error === null || !Object.isExtensible(error)) return;
-  Object.defineProperty(error, executionSymbol, { value: facts, configurable: true });
+  if (typeof error !== "object" || error === null) return;
+  try {
+    Reflect.defineProperty(error, executionSymbol, { value: facts, configurable: true });
+  } catch {
+    // A proxy has its own mind, and the caller is to be thrown what the operation threw all the same.
+  }
 }
 
 /**

@@ -224,6 +224,15 @@ describe("execute: what is no value or failure to be recorded (E7)", () => {
     ],
     ["half a surrogate pair", new Error("\ud800"), { name: "Error", message: "\ufffd" }],
     ["a frozen error", Object.freeze(new Error("no")), { name: "Error", message: "no" }],
+    [
+      "a proxy that lets nothing be noted",
+      new Proxy(new Error("no"), {
+        defineProperty() {
+          throw new Error("a trap");
+        },
+      }),
+      { name: "Error", message: "no" },
+    ],
   ];
   for (const [title, error, body] of oddities) {
     it(`E7: throws ${title}: recorded as far as it goes`, async () => {
