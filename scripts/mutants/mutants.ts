@@ -3,6 +3,8 @@
  * each of those marked †. A mutant that lives shows a rule that nothing checks.
  */
 
+import { readFileSync } from "node:fs";
+
 export interface Mutant {
   readonly name: string;
   /** Of docs/protocol.md. */
@@ -157,12 +159,12 @@ export const mutants: readonly Mutant[] = [
     becomes: "    void this.stop();\n    const session = this.#options.openSession();",
   }),
   mutant("E3", "the lease is never renewed", "lease.ts", {
-    line: "const renews = renewAtMs < firstSentAtMs + maxRunMs;",
-    becomes: "const renews = false;",
+    line: "if (renewAtMs < firstSentAtMs + maxRunMs) this.#setTimer",
+    becomes: "if (false) this.#setTimer",
   }),
   mutant("E3", "a run that hangs is renewed for ever", "lease.ts", {
-    line: "const renews = renewAtMs < firstSentAtMs + maxRunMs;",
-    becomes: "const renews = true;",
+    line: "if (renewAtMs < firstSentAtMs + maxRunMs) this.#setTimer",
+    becomes: "if (true) this.#setTimer",
   }),
   mutant("E3 †", "run starts though the lease is over", "attempt.ts", {
     line: "if (!this.lease.isProved() && !(await this.lease.prove())) return false;",
@@ -361,6 +363,11 @@ export const mutants: readonly Mutant[] = [
     becomes: "const untilMs = asOfMs + ttlMs - this.#clockGranularityMs;",
   }),
 ];
+
+/** How often its line stands in its file: once, or it is no mutant any more. */
+export function countLines(mutant: Mutant): number {
+  return readFileSync(sourceOf(mutant), "utf8").split(mutant.line).length - 1;
+}
 
 export function sourceOf({ file }: Mutant): URL {
   return new URL(`../../packages/core/src/${file}`, import.meta.url);
