@@ -199,12 +199,12 @@ export const mutants: readonly Mutant[] = [
     becomes: "const settled = await this.#write(session, write, [...this.#settlingIds, ...this.#leaseIds]);",
   }),
   mutant("E5", "a renewal whose reply was lost is taken for another owner's", "lease.ts", {
-    line: "writeId !== undefined && this.#leaseIds.includes(writeId)",
-    becomes: "writeId !== undefined && writeId === this.#record.writeId",
+    line: "found?.record.writeId !== undefined && this.#leaseIds.includes(found.record.writeId)",
+    becomes: "found?.record.writeId !== undefined && found.record.writeId === this.#record.writeId",
   }),
   mutant("E5", "an owner that lost settles all the same", "lease.ts", {
-    line: "writeId !== undefined && this.#leaseIds.includes(writeId)",
-    becomes: "writeId !== undefined",
+    line: "found?.record.writeId !== undefined && this.#leaseIds.includes(found.record.writeId)",
+    becomes: "found?.record.writeId !== undefined",
   }),
   mutant("E5", "the value of an owner that lost is returned", "attempt.ts", {
     line: "    return this.#awaitOthers();\n  }\n\n  #notRecorded",
@@ -259,12 +259,12 @@ export const mutants: readonly Mutant[] = [
     becomes: "this.#earlierAreShutOut = true;",
   }),
   mutant("E7 †", "retry speaks for the attempts before", "attempt.ts", {
-    line: "return takeover ? this.#settleUnresolved(error, 0) : this.#release(error);",
+    line: "return takeover ? this.#throwUnresolved(error, 0) : this.#release(error);",
     becomes: "return this.#release(error);",
   }),
   mutant("E7 †", "an error leaves no time for what its effect sent", "attempt.ts", {
-    line: "return this.#settleUnresolved(error, this.#execution.operation.recoverAfterMs);",
-    becomes: "return this.#settleUnresolved(error, 0);",
+    line: "return this.#throwUnresolved(error, this.#execution.operation.recoverAfterMs);",
+    becomes: "return this.#throwUnresolved(error, 0);",
   }),
   mutant("E7 †", "onError is asked about an abort", "attempt.ts", {
     line: 'if (this.lease.isOver()) return "recover";',
@@ -272,7 +272,7 @@ export const mutants: readonly Mutant[] = [
   }),
   mutant("E7 †", "a value that cannot be recorded is run again", "attempt.ts", {
     line: "return this.#hold({ ...this.#unrecorded(), give: () => value }, error);",
-    becomes: "return this.#settleUnresolved(error, 0);",
+    becomes: "return this.#throwUnresolved(error, 0);",
   }),
   mutant("E8", "the local clock alone says how old a key is", "idempotency.ts", {
     line: "const nowMs = this.#clock.now();",
