@@ -60,7 +60,7 @@ export function idempotentListener(
     else await sendDecided(decided, response, place);
   };
   return (request, response) => {
-    void handle(request, response);
+    handle(request, response).catch((error: unknown) => failed(error, response, onError));
   };
 }
 
@@ -85,6 +85,13 @@ export function operationListener<Input, Value>(
   return (request, response) => {
     void handle(request, response);
   };
+}
+
+/** What a listener threw on a request that is none of the header's: nobody else is there to catch it, and the process would end. */
+function failed(error: unknown, response: ServerResponse, onError: (error: unknown) => void): void {
+  onError(error);
+  if (response.headersSent && !response.writableEnded) response.destroy();
+  else sendAnswer(response, { status: 500, headers: [], body: new Uint8Array() });
 }
 
 async function bodyOf(request: IncomingMessage, bytesMax: number): Promise<RequestBody | "too large"> {
