@@ -7,7 +7,7 @@ import { goneSignal, NodeResponse, sendAnswer } from "./node-response.ts";
 import { IdempotentRoute, type HandlerExchange } from "./handler-route.ts";
 import type { OperationHandlerOptions } from "./operation-options.ts";
 import { OperationRoute } from "./operation-route.ts";
-import type { IdempotentOptions } from "./options.ts";
+import { checkHandler, type IdempotentOptions } from "./options.ts";
 import type { RequestBody } from "./request-body.ts";
 import type { Decided, Exchange } from "./route.ts";
 
@@ -29,6 +29,7 @@ export function idempotentListener(
   listener: IdempotentListener,
 ): RequestListener {
   const route = new IdempotentRoute(options);
+  checkHandler(listener, "idempotentListener(options, (request, response, context) => response.end())");
   const { answerBytesMax, onError } = route.settings;
   const handle = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
     let place: NodeResponse | undefined;
