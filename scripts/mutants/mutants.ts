@@ -3,6 +3,8 @@
  * each of those marked †. A mutant that lives shows a rule that nothing checks.
  */
 
+import { readFileSync } from "node:fs";
+
 export interface Mutant {
   readonly name: string;
   /** Of docs/protocol.md. */
@@ -157,12 +159,12 @@ export const mutants: readonly Mutant[] = [
     becomes: "    void this.stop();\n    const session = this.#options.openSession();",
   }),
   mutant("E3", "the lease is never renewed", "lease.ts", {
-    line: "const renews = renewAtMs < firstSentAtMs + maxRunMs;",
-    becomes: "const renews = false;",
+    line: "if (renewAtMs < firstSentAtMs + maxRunMs) this.#setTimer",
+    becomes: "if (false) this.#setTimer",
   }),
   mutant("E3", "a run that hangs is renewed for ever", "lease.ts", {
-    line: "const renews = renewAtMs < firstSentAtMs + maxRunMs;",
-    becomes: "const renews = true;",
+    line: "if (renewAtMs < firstSentAtMs + maxRunMs) this.#setTimer",
+    becomes: "if (true) this.#setTimer",
   }),
   mutant("E3 †", "run starts though the lease is over", "attempt.ts", {
     line: "if (!this.lease.isProved() && !(await this.lease.prove())) return false;",
@@ -197,12 +199,12 @@ export const mutants: readonly Mutant[] = [
     becomes: "const settled = await this.#write(session, write, [...this.#settlingIds, ...this.#leaseIds]);",
   }),
   mutant("E5", "a renewal whose reply was lost is taken for another owner's", "lease.ts", {
-    line: "writeId !== undefined && this.#leaseIds.includes(writeId)",
-    becomes: "writeId !== undefined && writeId === this.#record.writeId",
+    line: "found?.record.writeId !== undefined && this.#leaseIds.includes(found.record.writeId)",
+    becomes: "found?.record.writeId !== undefined && found.record.writeId === this.#record.writeId",
   }),
   mutant("E5", "an owner that lost settles all the same", "lease.ts", {
-    line: "writeId !== undefined && this.#leaseIds.includes(writeId)",
-    becomes: "writeId !== undefined",
+    line: "found?.record.writeId !== undefined && this.#leaseIds.includes(found.record.writeId)",
+    becomes: "found?.record.writeId !== undefined",
   }),
   mutant("E5", "the value of an owner that lost is returned", "attempt.ts", {
     line: "    return this.#awaitOthers();\n  }\n\n  #notRecorded",
@@ -225,8 +227,8 @@ export const mutants: readonly Mutant[] = [
     becomes: "",
   }),
   mutant("E5", "an effect that settles has its lease renewed under it", "lease.ts", {
-    line: "if (this.isOver()) throw signal.reason;\n    this.#scheduleEnd();",
-    becomes: "if (this.isOver()) throw signal.reason;",
+    line: "this.#checkGoingOn();\n    this.#scheduleEnd();",
+    becomes: "this.#checkGoingOn();",
   }),
   mutant("E5", "an effect that settles does so at the version before a renewal", "lease.ts", {
     line: "if (this.#renewal !== undefined) await Promise.race([this.#renewal.done, abortOf(signal)]);",
@@ -257,12 +259,12 @@ export const mutants: readonly Mutant[] = [
     becomes: "this.#earlierAreShutOut = true;",
   }),
   mutant("E7 †", "retry speaks for the attempts before", "attempt.ts", {
-    line: "return takeover ? this.#settleUnresolved(error, 0) : this.#release(error);",
+    line: "return takeover ? this.#throwUnresolved(error, 0) : this.#release(error);",
     becomes: "return this.#release(error);",
   }),
   mutant("E7 †", "an error leaves no time for what its effect sent", "attempt.ts", {
-    line: "return this.#settleUnresolved(error, this.#execution.operation.recoverAfterMs);",
-    becomes: "return this.#settleUnresolved(error, 0);",
+    line: "return this.#throwUnresolved(error, this.#execution.operation.recoverAfterMs);",
+    becomes: "return this.#throwUnresolved(error, 0);",
   }),
   mutant("E7 †", "onError is asked about an abort", "attempt.ts", {
     line: 'if (this.lease.isOver()) return "recover";',
@@ -270,7 +272,7 @@ export const mutants: readonly Mutant[] = [
   }),
   mutant("E7 †", "a value that cannot be recorded is run again", "attempt.ts", {
     line: "return this.#hold({ ...this.#unrecorded(), give: () => value }, error);",
-    becomes: "return this.#settleUnresolved(error, 0);",
+    becomes: "return this.#throwUnresolved(error, 0);",
   }),
   mutant("E8", "the local clock alone says how old a key is", "idempotency.ts", {
     line: "const nowMs = this.#clock.now();",
@@ -361,6 +363,11 @@ export const mutants: readonly Mutant[] = [
     becomes: "const untilMs = asOfMs + ttlMs - this.#clockGranularityMs;",
   }),
 ];
+
+/** How often its line stands in its file: once, or it is no mutant any more. */
+export function countLines(mutant: Mutant): number {
+  return readFileSync(sourceOf(mutant), "utf8").split(mutant.line).length - 1;
+}
 
 export function sourceOf({ file }: Mutant): URL {
   return new URL(`../../packages/core/src/${file}`, import.meta.url);

@@ -3,6 +3,7 @@
  * shipped code has no switches. `FIRSTWRITE_MUTANT` names the mutant.
  */
 
+import { readFileSync } from "node:fs";
 import { registerHooks } from "node:module";
 import { fileURLToPath } from "node:url";
 
@@ -16,9 +17,7 @@ registerHooks({
   load(url, context, nextLoad) {
     const loaded = nextLoad(url, context);
     if (!url.startsWith("file:") || fileURLToPath(new URL(url)) !== path) return loaded;
-    const source = Buffer.from(
-      typeof loaded.source === "string" ? loaded.source : new Uint8Array(loaded.source ?? []),
-    ).toString();
+    const source = readFileSync(path, "utf8");
     if (source.split(mutant.line).length !== 2) throw new Error(`the mutant ${mutant.name} does not fit its file`);
     return { ...loaded, source: source.replace(mutant.line, () => mutant.becomes) };
   },

@@ -5,12 +5,11 @@
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { text } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
 
-import { mutants, sourceOf, type Mutant } from "./mutants.ts";
+import { countLines, mutants, type Mutant } from "./mutants.ts";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
 const MUTANT_MS_MAX = 300_000;
@@ -98,7 +97,6 @@ function firstFailure(printed: string): string | undefined {
 }
 
 function checkFits(mutant: Mutant): void {
-  const source = readFileSync(sourceOf(mutant), "utf8");
-  if (source.split(mutant.line).length === 2) return;
+  if (countLines(mutant) === 1) return;
   throw new Error(`${mutant.name}: its line must stand once in ${mutant.file}: ${mutant.line}`);
 }

@@ -8,7 +8,6 @@ import { fork, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 
 import { isAnswer, type Answer, type Delivery } from "./messages.ts";
-import { webhooks } from "./webhooks.ts";
 
 /** What a stream came to. */
 export interface StreamReport {
@@ -37,13 +36,14 @@ const WINDOW = 8;
 const VICTIM = 0;
 const KILL_AFTER = 0.5;
 
-/** Sends the stream; `random` gives numbers in [0, 1). `onProgress` is told after each answer. */
+/** Sends the stream of the first `count` webhooks; `random` gives numbers in [0, 1). `onProgress` is told after each answer. */
 export async function sendStream(
   storeUrl: string,
+  count: number,
   random: () => number,
   onProgress: (answered: number, expected: number) => void,
 ): Promise<StreamReport> {
-  const shares = deal(random);
+  const shares = deal(count, random);
   const report: StreamReport = {
     attempts: 0,
     unanswered: 0,
@@ -91,8 +91,10 @@ async function deliver(
 }
 
 /** Every webhook one to four times, shuffled, in equal shares. */
-function deal(random: () => number): Delivery[][] {
-  const stream = webhooks.flatMap((_, webhook) => Array.from({ length: 1 + Math.floor(random() * 4) }, () => webhook));
+function deal(count: number, random: () => number): Delivery[][] {
+  const stream = Array.from({ length: count }, (_, webhook) =>
+    Array.from({ length: 1 + Math.floor(random() * 4) }, () => webhook),
+  ).flat();
   for (let last = stream.length - 1; last > 0; last -= 1) {
     const other = Math.floor(random() * (last + 1));
     [stream[last], stream[other]] = [stream[other] ?? 0, stream[last] ?? 0];

@@ -6,13 +6,17 @@
 import { openStore } from "@firstwrite/stores";
 import { SingleBar } from "cli-progress";
 import Table from "cli-table3";
-import { Command } from "commander";
+import { Command, InvalidArgumentError } from "commander";
 
 import { sendStream, type StreamReport } from "./broker.ts";
 import { listTaskIds, verify, type Verdict } from "./verify.ts";
 import { webhooks } from "./webhooks.ts";
 
-const { store: storeUrl, seed = Math.floor(Math.random() * 2 ** 31) } = new Command("pnpm start")
+const {
+  store: storeUrl,
+  seed = Math.floor(Math.random() * 2 ** 31),
+  webhooks: count,
+} = new Command("pnpm start")
   .description("send an at-least-once stream of webhooks, and check that each became one task")
   .option(
     "--store <url>",
@@ -22,10 +26,11 @@ const { store: storeUrl, seed = Math.floor(Math.random() * 2 ** 31) } = new Comm
   .option("--seed <n>", "plays the same stream again (default: another each time, and printed)", (text) =>
     Number.parseInt(text, 10),
   )
+  .option("--webhooks <n>", `sends the first n of the ${webhooks.length}`, countOf, webhooks.length)
   // A wrong command line must not look like a webhook lost.
   .exitOverride((error) => process.exit(error.exitCode === 0 ? 0 : 2))
   .parse()
-  .opts<{ store: string; seed?: number }>();
+  .opts<{ store: string; seed?: number; webhooks: number }>();
 
 process.exitCode = await main();
 
@@ -39,14 +44,12 @@ async function main(): Promise<number> {
     console.error(error instanceof Error ? error.message : error);
   });
   if (store === undefined) return 2;
-  console.log(
-    `${webhooks.length} webhooks, each sent one to four times by four processes, one of them killed (seed ${seed})`,
-  );
+  console.log(`${count} webhooks, each sent one to four times by four processes, one of them killed (seed ${seed})`);
   try {
     const before = await listTaskIds(store);
     const report = await stream();
     console.log("reading the store …");
-    const verdict = await verify(store);
+    const verdict = await verify(store, webhooks.slice(0, count));
     print(report, verdict, countMade(report, verdict, before), (performance.now() - startedAt) / 1000);
     for (const error of report.errors.slice(0, 5)) console.error(error);
     return verdict.lost + verdict.doubled + verdict.wrong + report.conflicts + report.failed === 0 ? 0 : 1;
@@ -61,7 +64,7 @@ async function main(): Promise<number> {
 async function stream(): Promise<StreamReport> {
   const progress = startProgress();
   try {
-    return await sendStream(storeUrl, seededRandom(seed), progress.update);
+    return await sendStream(storeUrl, count, seededRandom(seed), progress.update);
   } finally {
     progress.stop();
   }
@@ -80,7 +83,7 @@ function print(report: StreamReport, verdict: Verdict, made: number, seconds: nu
   const answered = report.attempts - report.unanswered;
   const table = new Table({ colAligns: ["left", "right"], style: { head: [], border: [] } });
   table.push(
-    ["webhooks", webhooks.length],
+    ["webhooks", count],
     ["delivery attempts", report.attempts],
     ["  of them cut off by SIGKILL", report.unanswered],
     ["webhook tasks in the store", verdict.tasks],
@@ -96,6 +99,12 @@ function print(report: StreamReport, verdict: Verdict, made: number, seconds: nu
     ["seconds", seconds.toFixed(1)],
   );
   console.log(table.toString());
+}
+
+function countOf(text: string): number {
+  const given = Number(text);
+  if (Number.isSafeInteger(given) && given >= 1 && given <= webhooks.length) return given;
+  throw new InvalidArgumentError(`give a whole number from 1 to ${webhooks.length}.`);
 }
 
 /** A bar on a terminal, a line at each quarter elsewhere. */

@@ -7,7 +7,7 @@ import {
 } from "@firstwrite/core";
 import { Tasks } from "@firstwrite/tasks";
 
-import { TASK_TYPE_PREFIX, webhooks } from "./webhooks.ts";
+import { TASK_TYPE_PREFIX, type Webhook } from "./webhooks.ts";
 
 /** What the store holds after a run. All but `tasks` must be 0. */
 export interface Verdict {
@@ -31,7 +31,7 @@ export async function listTaskIds(store: ConditionalStore): Promise<Set<string>>
 }
 
 /** Reads the store, and trusts nothing that a producer said: one task with the right payload for every webhook. */
-export async function verify(store: ConditionalStore): Promise<Verdict> {
+export async function verify(store: ConditionalStore, webhooks: readonly Webhook[]): Promise<Verdict> {
   const tasks = new Tasks({ store });
   const taskIds = new Map<number, string>();
   const verdict: Verdict = { tasks: 0, lost: 0, doubled: 0, wrong: 0, taskIds };

@@ -30,8 +30,9 @@ describe("the main job", function () {
     readonly errors: string;
   }
 
-  async function run(env: NodeJS.ProcessEnv = {}): Promise<Ended> {
-    const child = spawn(process.execPath, ["--conditions=@firstwrite/source", job, "--store", store, "--seed", "1"], {
+  async function run(env: NodeJS.ProcessEnv = {}, ...more: string[]): Promise<Ended> {
+    const line = ["--conditions=@firstwrite/source", job, "--store", store, "--seed", "1", ...more];
+    const child = spawn(process.execPath, line, {
       env: { ...process.env, ...env },
       stdio: ["ignore", "pipe", "pipe"],
       timeout: 120_000,
@@ -92,6 +93,17 @@ describe("the main job", function () {
     assert.equal(first.code, 0, first.printed + first.errors);
     assert.ok(others > 10);
     assert.deepEqual(numbers(first, ["new in this run"]), [329]);
+  });
+
+  it("sends as many as it is told, and refuses a number that is none of theirs", async () => {
+    const few = await run({}, "--webhooks", "20");
+    assert.equal(few.code, 0, few.printed + few.errors);
+    assert.deepEqual(numbers(few, ["webhooks", "webhook tasks in the store", "new in this run"]), [20, 20, 20]);
+    for (const count of ["0", "330", "1.5", "all"]) {
+      const { code, errors } = await run({}, "--webhooks", count);
+      assert.equal(code, 2, errors);
+      assert.match(errors, /from 1 to 329/);
+    }
   });
 
   it("two jobs at once on one store: each succeeds, and a task that one of them made is not new in the other", async () => {

@@ -23,12 +23,28 @@ export const nodeRuntime: Runtime = {
   monotonicMs: () => performance.now(),
   setTimer(ms, fire) {
     // Node's timers fire up to a millisecond early by `performance.now()`; a deadline is not to end before its time.
-    const timer = setTimeout(fire, Math.ceil(ms) + 1);
+    const waitMs = Math.ceil(ms) + 1;
+    if (waitMs > TIMER_MS_MAX) return setLongTimer(waitMs, fire);
+    const timer = setTimeout(fire, waitMs);
     return () => clearTimeout(timer);
   },
   random: () => Math.random(),
   randomBytes,
 };
+
+/** One that is longer fires at once (https://nodejs.org/api/timers.html#settimeoutcallback-delay-args). */
+const TIMER_MS_MAX = 2 ** 31 - 1;
+
+function setLongTimer(ms: number, fire: () => void): () => void {
+  let cancel = (): void => {};
+  const arm = (leftMs: number): void => {
+    const waitMs = Math.min(leftMs, TIMER_MS_MAX);
+    const timer = setTimeout(() => (leftMs > waitMs ? arm(leftMs - waitMs) : fire()), waitMs);
+    cancel = () => clearTimeout(timer);
+  };
+  arm(ms);
+  return () => cancel();
+}
 
 const pool = Buffer.allocUnsafe(4096);
 let poolUsed = pool.length;

@@ -66,4 +66,17 @@ describe("backoff", () => {
       assert.ok(nodeRuntime.monotonicMs() - startedAt >= 1.3);
     }
   });
+
+  it("a timer of the real runtime may be longer than one of Node's, which would fire at once", async () => {
+    const warnings: Error[] = [];
+    const warned = (warning: Error): void => void warnings.push(warning);
+    process.on("warning", warned);
+    let fired = 0;
+    const cancels = [2 ** 31, 1e12, Infinity].map((ms) => nodeRuntime.setTimer(ms, () => (fired += 1)));
+    await new Promise<void>((resolve) => void nodeRuntime.setTimer(20, resolve));
+    for (const cancel of cancels) cancel();
+    process.off("warning", warned);
+    assert.equal(fired, 0);
+    assert.deepEqual(warnings, []);
+  });
 });

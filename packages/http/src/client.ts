@@ -6,7 +6,10 @@ export interface IdempotentFetchOptions {
   readonly idempotencyKey?: string;
   /** `"structured"`: in quotes, by the draft. `"bare"`: as it is, for services that take it so. Default `"structured"`. */
   readonly keyFormat?: "structured" | "bare";
-  /** The most all sendings and the waiting in between take, in milliseconds. Default 60,000. */
+  /**
+   * The most all sendings and the waiting in between take, in milliseconds. Default 120,000: what a service with default leases
+   * needs to find out what a process that died had done is a minute of it.
+   */
   readonly budgetMs?: number;
   /** The most sendings. Default 10. */
   readonly attemptsMax?: number;
@@ -59,7 +62,8 @@ export async function fetchWithIdempotency(
   init: RequestInit = {},
   options: IdempotentFetchOptions = {},
 ): Promise<Response> {
-  const { budgetMs = 60_000, attemptsMax = 10, fetch: sendOnce = (request) => fetch(request) } = options;
+  checkNames(options);
+  const { budgetMs = 120_000, attemptsMax = 10, fetch: sendOnce = (request) => fetch(request) } = options;
   const { attemptMs = 30_000, backoffMs = 250, backoffMsMax = Math.max(30_000, backoffMs) } = options;
   const { runtime = webRuntime, keyFormat = "structured" } = options;
   checkNumbers({ budgetMs, attemptsMax, attemptMs, backoffMs, backoffMsMax });
@@ -183,6 +187,27 @@ function bareKey(key: string): string {
   throw new TypeError('a bare idempotencyKey must be 1 to 255 characters of visible ASCII without " , ;');
 }
 
+const NAMES: ReadonlySet<string> = new Set<keyof IdempotentFetchOptions>([
+  "idempotencyKey",
+  "keyFormat",
+  "budgetMs",
+  "attemptsMax",
+  "attemptMs",
+  "backoffMs",
+  "backoffMsMax",
+  "fetch",
+  "runtime",
+]);
+
+/** A misspelt option would be passed over. */
+function checkNames(options: IdempotentFetchOptions): void {
+  const unknown = Object.keys(options).find((name) => !NAMES.has(name));
+  if (unknown === undefined) return;
+  throw new TypeError(
+    `fetchWithIdempotency has no option ${JSON.stringify(unknown)}: it takes ${[...NAMES].join(", ")}`,
+  );
+}
+
 function checkNumbers(numbers: Readonly<Record<string, number>>): void {
   for (const [name, value] of Object.entries(numbers)) {
     if (!(Number.isFinite(value) && value > 0)) throw new TypeError(`${name} is ${value}: give a number above 0`);
@@ -210,7 +235,8 @@ const webRuntime: ClientRuntime = {
   now: () => Date.now(),
   random: () => Math.random(),
   setTimer(ms, fire) {
-    const timer = setTimeout(fire, ms);
+    // One that is longer fires at once.
+    const timer = setTimeout(fire, Math.min(ms, 2 ** 31 - 1));
     return () => clearTimeout(timer);
   },
 };

@@ -5,7 +5,7 @@ import type { IdempotencyContext } from "./context.ts";
 import { IdempotentRoute, type HandlerExchange } from "./handler-route.ts";
 import type { OperationHandlerOptions } from "./operation-options.ts";
 import { OperationRoute } from "./operation-route.ts";
-import type { IdempotentOptions } from "./options.ts";
+import { checkHandler, type IdempotentOptions } from "./options.ts";
 import { responseOf, type Exchange } from "./route.ts";
 
 /** A handler that is told which operation it runs. */
@@ -22,6 +22,7 @@ export function idempotentHandler(
   handler: IdempotentHandler,
 ): (request: Request) => Promise<Response> {
   const route = new IdempotentRoute(options);
+  checkHandler(handler, "idempotentHandler(options, (request, context) => new Response())");
   const { answerBytesMax } = route.settings;
   return async (request) => {
     const common = fetchExchange(request);

@@ -7,7 +7,7 @@ import { goneSignal, NodeResponse, sendAnswer } from "./node-response.ts";
 import { IdempotentRoute, type HandlerExchange } from "./handler-route.ts";
 import type { OperationHandlerOptions } from "./operation-options.ts";
 import { OperationRoute } from "./operation-route.ts";
-import type { IdempotentOptions } from "./options.ts";
+import { checkHandler, type IdempotentOptions } from "./options.ts";
 import type { RequestBody } from "./request-body.ts";
 import { tell, type Decided, type Exchange } from "./route.ts";
 
@@ -29,6 +29,7 @@ export function idempotentListener(
   listener: IdempotentListener,
 ): RequestListener {
   const route = new IdempotentRoute(options);
+  checkHandler(listener, "idempotentListener(options, (request, response, context) => response.end())");
   const { answerBytesMax, onError } = route.settings;
   const handle = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
     let place: NodeResponse | undefined;
@@ -60,7 +61,7 @@ export function idempotentListener(
     else send(answer, response, place, onError);
   };
   return (request, response) => {
-    void handle(request, response);
+    handle(request, response).catch((error: unknown) => failed(error, response, onError));
   };
 }
 
@@ -90,6 +91,13 @@ export function operationListener<Input, Value>(
   return (request, response) => {
     void handle(request, response);
   };
+}
+
+/** What a listener threw on a request that is none of the header's: nobody else is there to catch it, and the process would end. */
+function failed(error: unknown, response: ServerResponse, onError: (error: unknown) => void): void {
+  onError(error);
+  if (response.headersSent && !response.writableEnded) response.destroy();
+  else sendAnswer(response, { status: 500, headers: [], body: new Uint8Array() });
 }
 
 async function bodyOf(request: IncomingMessage, bytesMax: number): Promise<RequestBody | "too large"> {

@@ -191,6 +191,12 @@ export function checkRouteOptions<Incoming>(
 }
 
 /** @throws {InvalidArgumentError} */
+export function checkHandler(handler: unknown, call: string): void {
+  if (typeof handler === "function") return;
+  throw new InvalidArgumentError(`the handler must be a function, which comes after the options: ${call}`);
+}
+
+/** @throws {InvalidArgumentError} */
 export function checkMethods(methods: readonly string[]): readonly string[] {
   const known = Array.isArray(methods) && methods.length > 0 && methods.every((method) => /^[A-Z]+$/.test(method));
   if (known) return methods;

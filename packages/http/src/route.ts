@@ -182,6 +182,13 @@ export class KeyedRoute<Incoming, Of extends Exchange<Incoming>, Input, Value> {
     if (executed === undefined) return this.#problem("store-unavailable");
     const { value, operationId, recorded } = executed;
     const replayed = executed.replayed && recorded;
+    if (!recorded) {
+      this.#tell(
+        new Error(
+          `operation ${operationId} was done, and what it came to could not be recorded: the store was away, or it is no JSON`,
+        ),
+      );
+    }
     try {
       const answer = await this.#way.answer(value, { operationId, replayed }, call.input);
       if (answer !== undefined) return withHeaders(answer, operationId, replayed);

@@ -113,6 +113,8 @@ describe("fetchWithIdempotency", () => {
       await assert.rejects(post(options), TypeError);
     }
     await assert.rejects(post({ budgetMs: 0 }), TypeError);
+    // @ts-expect-error -- as JavaScript may misspell it
+    await assert.rejects(post({ budgetMS: 1_000 }), /no option "budgetMS": it takes idempotencyKey, /);
     assert.equal(seen.length, 0);
   });
 

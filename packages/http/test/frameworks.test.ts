@@ -289,6 +289,23 @@ describe("node:http", () => {
     assert.match(String(told[0]), /read before idempotent/);
   });
 
+  it("is told of what it threw where the header means nothing, too, and the process goes on", async () => {
+    const url = await onNode(
+      idempotentListener(options(), async (request, response) => {
+        if (request.url === "/half") response.write("half");
+        if (request.url === "/whole") response.end("whole");
+        throw new Error(`thrown at ${request.url}`);
+      }),
+    );
+    assert.equal((await send(url, { method: "GET", path: "/none" })).status, 500);
+    await assert.rejects(send(url, { method: "GET", path: "/half" }));
+    assert.equal((await send(url, { method: "GET", path: "/whole" })).text, "whole");
+    assert.deepEqual(
+      told.map(String),
+      ["/none", "/half", "/whole"].map((path) => `Error: thrown at ${path}`),
+    );
+  });
+
   it("does not wait for the end of a piped body whose client has gone", async () => {
     let piped = 0;
     const url = await onNode(

@@ -124,6 +124,23 @@ for (const { name } of integrations) {
       });
     }
 
+    it("tells of what was done and could not be recorded", async () => {
+      const told: unknown[] = [];
+      const value: TestValue = Object.assign(paid("x"), { cents: 5n });
+      const serving = await serve(
+        define(() => value),
+        { onError: (error) => told.push(error) },
+      );
+      const done = await serving();
+      assert.deepEqual([done.status, done.text], [201, "x"]);
+      const operationId = done.headers.get("idempotency-operation-id") ?? "";
+      assert.deepEqual(
+        told.map((error) => /^Error: operation (\S+) was done, and .* could not be recorded/.exec(String(error))?.[1]),
+        [operationId],
+      );
+      assert.equal((await serving()).status, 409, "and is held for a person");
+    });
+
     it("is one operation with a queue's call of the same scope and key, whichever is first", async () => {
       let runs = 0;
       const operation = define(() => paid(`run ${(runs += 1)}`));

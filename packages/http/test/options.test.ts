@@ -11,6 +11,7 @@ import {
   type Fate,
   type IdempotentOptions,
 } from "@firstwrite/http";
+import { idempotentListener } from "@firstwrite/http/node";
 import { MemoryStore, VirtualClock } from "@firstwrite/memory";
 
 import { until } from "./setup.ts";
@@ -65,6 +66,14 @@ describe("the options of an idempotent route", () => {
       );
     });
   }
+
+  it("go with a handler, which is missed at once and not by the first request", () => {
+    const missed = (error: unknown): boolean => InvalidArgumentError.is(error) && /handler must be/.test(error.message);
+    // @ts-expect-error -- for callers without types
+    assert.throws(() => idempotentHandler(good()), missed);
+    // @ts-expect-error -- for callers without types
+    assert.throws(() => idempotentListener({ ...good(), principal: () => "a1" }, undefined), missed);
+  });
 
   it("refuse a principal that is nobody", async () => {
     for (const nobody of ["", undefined, 7]) {

@@ -33,6 +33,7 @@ interface ServeArguments extends PlaceArguments {
 }
 
 const exitCode = { ok: 0, failed: 1, usage: 2 } as const;
+const CANNOT_LISTEN: ReadonlySet<string> = new Set(["EADDRINUSE", "EADDRNOTAVAIL", "EACCES", "ENOTFOUND"]);
 
 const program = new Command("payouts")
   .description("A payout service that pays once.")
@@ -177,13 +178,21 @@ async function end(work: Promise<void>): Promise<void> {
 function describe(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   if (IdempotencyError.is(error) || StoreError.is(error) || LedgerUnavailableError.is(error)) return error.message;
-  if ("code" in error && error.code === "ENOENT") return "there is no file of that name";
+  const code = codeOf(error);
+  if (code === "ENOENT") return "there is no file of that name: --merchants names one";
+  if (code !== undefined && CANNOT_LISTEN.has(code))
+    return `cannot listen there (${code}): give another --port or --host`;
   return error.stack ?? error.message;
 }
 
 function isUsage(error: unknown): boolean {
   if (IdempotencyError.is(error) || StoreError.is(error)) return error.code === "INVALID_ARGUMENT";
-  return error instanceof Error && "code" in error && (error.code === "ENOENT" || error.code === "EADDRINUSE");
+  const code = codeOf(error);
+  return code === "ENOENT" || (code !== undefined && CANNOT_LISTEN.has(code));
+}
+
+function codeOf(error: unknown): string | undefined {
+  return error instanceof Error && "code" in error && typeof error.code === "string" ? error.code : undefined;
 }
 
 function number(text: string): number {

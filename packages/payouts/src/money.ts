@@ -34,7 +34,7 @@ export const currencies: readonly string[] = Object.keys(decimalPlaces);
 export const AMOUNT_MINOR_MAX = 1_000_000_000_000;
 
 /** No sign, no exponent, no digits that say nothing before the first one. */
-const decimal = /^(0|[1-9]\d{0,14})(?:\.(\d{1,6}))?$/;
+const decimal = /^(0|[1-9]\d*)(?:\.(\d+))?$/;
 
 export function isCurrency(text: unknown): text is Currency {
   return typeof text === "string" && Object.hasOwn(decimalPlaces, text);
@@ -58,7 +58,7 @@ export function parseAmount(amount: unknown, currency: Currency): ParsedAmount {
   if (fraction.length > places) {
     return { fault: `amount must have at most ${places} decimal places: ${currency} has no smaller unit` };
   }
-  // Exact: digits alone, never a multiplication of a fraction.
+  // Exact up to the most that there may be: digits alone, never a multiplication of a fraction.
   const minor = Number(whole + fraction.padEnd(places, "0"));
   if (minor === 0) return { fault: "amount must be more than zero" };
   if (minor > AMOUNT_MINOR_MAX) return { fault: "amount is more than one payout may be of" };

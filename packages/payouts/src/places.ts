@@ -1,6 +1,6 @@
 import { resolve } from "node:path";
 
-import type { ConditionalStore } from "@firstwrite/core";
+import { InvalidArgumentError, type ConditionalStore } from "@firstwrite/core";
 import { openStore } from "@firstwrite/stores";
 
 import { openLedger } from "./ledger/open-ledger.ts";
@@ -18,9 +18,14 @@ export interface Places {
 /**
  * Opens what two URLs name. Where both name one SQLite file a payout and its record are one transaction.
  *
- * @throws as `openStore`, and {@link InvalidArgumentError} for a file that cannot be opened.
+ * @throws as `openStore`, and {@link InvalidArgumentError} for a file that cannot be opened, and for keys in memory.
  */
 export async function openPlaces(storeUrl: string, ledgerUrl: string): Promise<Places> {
+  if (storeUrl.startsWith("memory:")) {
+    throw new InvalidArgumentError(
+      "memory: forgets every key when its process ends: give sqlite:PATH, s3://…, gs://… or azblob://…",
+    );
+  }
   const file = sqliteFile(storeUrl);
   if (file !== undefined && file === sqliteFile(ledgerUrl)) {
     const { store, openLedger: open, close } = await openOneDatabase(file);

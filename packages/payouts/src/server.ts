@@ -65,7 +65,7 @@ export async function startPayoutServer(options: PayoutServerOptions): Promise<P
     now = Date.now,
     atPoint = () => {},
   } = options;
-  checkNumbers({ deployment, budgetMs, waitMs, sweepEveryMs });
+  checkNumbers({ port, deployment, budgetMs, waitMs, sweepEveryMs });
   const store = options.atPoint === undefined ? options.store : settlingStore(options.store, atPoint);
   const idempotency = new Idempotency({ store, deadlineMs: budgetMs });
   const times = new RequestTimes();
@@ -139,7 +139,10 @@ function listen(times: RequestTimes, metrics: Metrics, logger: Logger): (() => v
 }
 
 /** What of {@link PayoutServerOptions} are numbers that have to go together. */
-export type PayoutServerNumbers = Pick<PayoutServerOptions, "deployment" | "budgetMs" | "waitMs" | "sweepEveryMs">;
+export type PayoutServerNumbers = Pick<
+  PayoutServerOptions,
+  "port" | "deployment" | "budgetMs" | "waitMs" | "sweepEveryMs"
+>;
 
 /**
  * For whoever is about to open a store for the server.
@@ -147,7 +150,16 @@ export type PayoutServerNumbers = Pick<PayoutServerOptions, "deployment" | "budg
  * @throws {InvalidArgumentError} as {@link startPayoutServer}.
  */
 export function checkNumbers(numbers: PayoutServerNumbers): void {
-  const { deployment = defaultDeployment, budgetMs, waitMs, sweepEveryMs } = { ...defaultNumbers, ...numbers };
+  const {
+    port = 0,
+    deployment = defaultDeployment,
+    budgetMs,
+    waitMs,
+    sweepEveryMs,
+  } = { ...defaultNumbers, ...numbers };
+  if (!Number.isInteger(port) || port < 0 || port > PORT_MAX) {
+    throw new InvalidArgumentError(`port is ${port}: give 1 to ${PORT_MAX}, or 0 for a free one`);
+  }
   for (const [name, ms] of Object.entries({ waitMs, sweepEveryMs })) {
     if (!Number.isFinite(ms) || ms < 0)
       throw new InvalidArgumentError(`${name} is ${ms}: give milliseconds, 0 or more`);
@@ -164,6 +176,7 @@ export function checkNumbers(numbers: PayoutServerNumbers): void {
 
 const defaultNumbers = { budgetMs: 10_000, waitMs: 2_000, sweepEveryMs: 60_000 } as const;
 const HOUR_MS = 3_600_000;
+const PORT_MAX = 65_535;
 
 /** At once and then every so often, one after another. Returns what ends it, in the middle if need be. */
 function repeat(everyMs: number, work: (signal: AbortSignal) => Promise<void>): () => Promise<void> {

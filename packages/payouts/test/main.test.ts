@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { execFile, spawn, type ChildProcessWithoutNullStreams } from "node:child_process";
 import { once } from "node:events";
 import { mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
+import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -140,6 +141,7 @@ describe("payouts", function () {
       ["reconcile", "--store", "redis:x", "--ledger", "sqlite:x"],
       /the URL begins with none of/,
     ],
+    ["keys in memory", ["reconcile", "--store", "memory:", "--ledger", "sqlite:x"], /^memory: forgets every key/],
     ["a file of merchants that is not there", ["serve", ...places, "--merchants", "none.json"], /there is no file/],
     ["a port that is none", ["serve", ...places, "--merchants", "x", "--port", "http"], /it must be a number/],
     ["an option that is unknown", ["serve", ...places, "--merchants", "x", "--marchents", "x"], /unknown option/],
@@ -152,6 +154,24 @@ describe("payouts", function () {
       assert.ok(!/\n\s+at /.test(output), output);
     });
   }
+
+  it("says what to write for a port that is taken, with exit code 2", async () => {
+    const other = createServer().listen(0, "127.0.0.1");
+    await once(other, "listening");
+    const address = other.address();
+    assert.ok(typeof address === "object" && address !== null);
+    const folder = await mkdtemp(join(tmpdir(), "firstwrite-payouts-"));
+    const file = join(folder, "merchants.json");
+    await writeFile(file, JSON.stringify([{ id: "acme", apiKeySha256: sha256Hex(API_KEY) }]));
+    const url = `sqlite:${join(folder, "payouts.db")}`;
+    const line = ["serve", "--store", url, "--ledger", url, "--merchants", file, "--port", String(address.port)];
+    const { code, output } = await run({}, ...line);
+    other.close();
+    await rm(folder, { recursive: true });
+    assert.equal(code, 2, output);
+    assert.match(output, /^cannot listen there \(EADDRINUSE\): give another --port or --host$/m);
+    assert.ok(!/\n\s+at /.test(output), output);
+  });
 
   it("takes its options from the environment, refuses what is wrong there, and prints none of it", async () => {
     const wrong = await run(

@@ -55,6 +55,18 @@ describe("amounts", () => {
     for (const [amount, of, minor] of cases) assert.equal(minorOf(amount, of), minor, JSON.stringify([amount, of]));
   });
 
+  it("are told apart by what is wrong with them, however many digits they have", () => {
+    const faultOf = (amount: string): string => {
+      const parsed = parseAmount(amount, "EUR");
+      return "fault" in parsed ? parsed.fault : "";
+    };
+    for (const amount of ["10000000000.01", "99999999999999999999", "9".repeat(400), `1${"0".repeat(15)}.50`]) {
+      assert.match(faultOf(amount), /more than one payout may be of/, amount);
+    }
+    assert.match(faultOf("1.0000000"), /at most 2 decimal places/);
+    assert.match(faultOf("0".repeat(20)), /plain decimal number/);
+  });
+
   it("come back as they went, to the last unit", () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: AMOUNT_MINOR_MAX }), currency, (minor, of) => {

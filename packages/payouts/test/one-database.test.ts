@@ -6,7 +6,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, relative } from "node:path";
 
-import { InvalidArgumentError, onEvent, type ConditionalStore, type Version } from "@firstwrite/core";
+import { InvalidArgumentError, type ConditionalStore, type Version } from "@firstwrite/core";
 import {
   FencedError,
   openOneDatabase,
@@ -97,13 +97,12 @@ describe("one database for keys and ledger", () => {
   it("asks the store nothing to settle: a claim, and a look at what the transaction wrote", async () => {
     await withDatabase(async (one) => {
       await using bank = await Bank.open(one.store);
-      const service = await bank.serve({ openLedger: (told) => one.openLedger(told) });
+      const asked: string[] = [];
+      const store = watched(one.store, (what) => asked.push(what));
+      const service = await bank.serve({ store, openLedger: (told) => one.openLedger(told) });
       await service.ledger.fund("acme", "EUR", 1_000_00, "opening");
       await service.ledger.putDestination("acct_1", "EUR", "open");
-      const asked: string[] = [];
-      const stop = onEvent("firstwrite:store-request", ({ operation }) => asked.push(operation));
       const { status } = await pay(service, newKey());
-      stop();
       assert.equal(status, 201);
       assert.deepEqual(asked, ["create", "read"]);
     });
@@ -165,11 +164,19 @@ describe("one database for keys and ledger", () => {
 function deafFrom(store: ConditionalStore, died: Promise<void>): ConditionalStore {
   let isDead = false;
   void died.then(() => (isDead = true));
-  const never = <Answer>(): Promise<Answer> => new Promise(() => {});
+  return watched(store, () => (isDead ? new Promise<void>(() => {}) : undefined));
+}
+
+/** `before`: told of each request, and waited for where it says so. */
+function watched(store: ConditionalStore, before: (what: string) => unknown): ConditionalStore {
+  const pass = async <Answer>(what: string, request: () => Promise<Answer>): Promise<Answer> => {
+    await before(what);
+    return request();
+  };
   return {
     traits: store.traits,
-    create: (...call) => (isDead ? never() : store.create(...call)),
-    replace: (...call) => (isDead ? never() : store.replace(...call)),
-    read: (...call) => (isDead ? never() : store.read(...call)),
+    create: (...call) => pass("create", () => store.create(...call)),
+    replace: (...call) => pass("replace", () => store.replace(...call)),
+    read: (...call) => pass("read", () => store.read(...call)),
   };
 }

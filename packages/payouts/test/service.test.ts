@@ -384,6 +384,7 @@ describe("startPayoutServer", () => {
       /give more milliseconds than waitMs/,
     ],
     ["a wait that is none", { waitMs: -1 }, /waitMs is -1/],
+    ["a port that there is not", { port: 99_999 }, /port is 99999: give 1 to 65535/],
     ["a request that has an hour", { budgetMs: 3_600_000 }, /budgetMs is 3600000: give less than an hour/],
   ];
   for (const [title, options, why] of wrong) {
