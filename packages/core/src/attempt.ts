@@ -449,7 +449,8 @@ export class Attempt {
   }
 
   #rethrow(error: unknown, recorded: boolean): never {
-    noteExecution(error, { ...this.#unrecorded(), recorded });
+    const earlierMaySucceed = !recorded && this.lease.record.takeover && !this.#earlierAreShutOut;
+    noteExecution(error, { ...this.#unrecorded(), recorded, ...(earlierMaySucceed && { earlierMaySucceed }) });
     throw error;
   }
 

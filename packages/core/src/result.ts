@@ -116,6 +116,8 @@ export interface ExecutionFacts {
   readonly replayed: boolean;
   /** The result is in the record. False: it may be decided otherwise for the next call, and the ledger knows better. */
   readonly recorded: boolean;
+  /** Of an error that is not recorded: it speaks for the last attempt alone, and one before it may have succeeded, or succeed yet (rule E7). */
+  readonly earlierMaySucceed?: boolean;
 }
 
 /** For products: leaves the facts with an error that the operation threw; one that is frozen, or no object, goes without. */

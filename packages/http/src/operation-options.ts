@@ -37,7 +37,8 @@ export interface OperationHandlerOptions<Incoming, Input, Value> extends RouteOp
   /**
    * Makes the answer of what the operation threw; `undefined` leaves it to this package. `recorded`: every retry will be thrown
    * it. Where it is false nothing final may be said. An error whose meaning is `"replay"` and that could not be recorded is not
-   * asked about: it is answered `outcome-unknown`, for an owner before may still succeed (rule E7).
+   * asked about, nor is one that means `"retry"` after a takeover: they are answered `outcome-unknown`, for an owner before may
+   * still succeed (rule E7).
    */
   readonly failure?: (
     error: unknown,

@@ -17,7 +17,9 @@ import {
   timeOfKey,
   UnsupportedRecordError,
   type EffectContext,
+  type ErrorMeaning,
   type Executed,
+  type ExecutionFacts,
   type OperationDefinition,
   type RecordedFailure,
   type RunContext,
@@ -275,10 +277,9 @@ export class KeyedRoute<Incoming, Of extends Exchange<Incoming>, Input, Value> {
   async #answerOfError(own: OperationDefinition<Input, Value>, call: Call<Input>, error: unknown): Promise<Answer> {
     const facts = executionOf(error);
     if (facts !== undefined) {
-      const { operationId, recorded } = facts;
       // For whoever is told it. Nothing here is decided by it.
       noteExecution(errorOf(error), facts);
-      return this.#answerOfFailure(own, call, errorOf(error), { operationId, recorded });
+      return this.#answerOfFailure(own, call, errorOf(error), facts);
     }
     // What the engine says.
     if (InProgressError.is(error)) {
@@ -314,11 +315,17 @@ export class KeyedRoute<Incoming, Of extends Exchange<Incoming>, Input, Value> {
     own: OperationDefinition<Input, Value>,
     call: Call<Input>,
     error: unknown,
-    { operationId, recorded }: { readonly operationId: string; readonly recorded: boolean },
+    { operationId, recorded, earlierMaySucceed = false }: ExecutionFacts,
   ): Promise<Answer> {
+    const meaning = meaningOf(own, error);
     // A failure that was to be final and is not recorded is not final: an owner before may still succeed (rule E7), or the next
-    // request may find out otherwise. "Declined, use a new key" would be paid twice.
-    if (!recorded && isFinal(own, error)) return this.#problem("outcome-unknown", { operationId });
+    // request may find out otherwise. Nor did nothing happen where only the last attempt says so. "Declined, use a new key" would
+    // be paid twice.
+    const isUnsure = meaning === "replay" || (meaning === "retry" && earlierMaySucceed);
+    if (!recorded && isUnsure) {
+      if (call.state.began) this.#tell(error);
+      return this.#problem("outcome-unknown", { operationId });
+    }
     try {
       const answer = await this.#way.failure(error, { operationId, recorded }, call.input);
       if (typeof answer === "string") return this.#problem(answer, { operationId });
@@ -433,11 +440,11 @@ function checkLeftMs(leftMs: number): number {
 }
 
 /** Asked anew, for the engine does not ask when the effect's signal has aborted. */
-function isFinal({ onError }: Pick<OperationDefinition<never, never>, "onError">, error: unknown): boolean {
+function meaningOf({ onError }: Pick<OperationDefinition<never, never>, "onError">, error: unknown): ErrorMeaning {
   try {
-    return onError(error) === "replay";
+    return onError(error);
   } catch {
-    return false;
+    return "recover";
   }
 }
 

@@ -584,6 +584,29 @@ describe("an operation", () => {
     assert.deepEqual(asked, []);
   });
 
+  it("does not say that nothing happened where an attempt before may yet succeed", async () => {
+    const errors = ["no answer", "insufficient funds"];
+    const asked: unknown[] = [];
+    const handle = operationHandler({
+      ...good(),
+      operation: pay(
+        () => {
+          const error = errors.shift();
+          if (error !== undefined) throw new Error(error);
+          return "paid";
+        },
+        { onError: (error: Error) => (error.message === "no answer" ? "recover" : "retry") },
+      ),
+      failure(error) {
+        asked.push(error instanceof Error && error.message);
+        return undefined;
+      },
+    });
+    for (const _ of [1, 2]) assert.equal(await typeOf(await handle(request())), "outcome-unknown");
+    assert.equal((await handle(request())).status, 201);
+    assert.deepEqual(asked, ["no answer"]);
+  });
+
   it("lets `failure` say that nothing happened, without calling that a replay", async () => {
     let runs = 0;
     const handle = operationHandler({

@@ -708,33 +708,36 @@ export const peers: readonly Case[] = [
   },
   {
     id: "P32",
-    title: "after a takeover a failure is recorded, though the owner before may yet succeed (rule E7)",
+    title: "after a takeover a failure is recorded, or told, though the owner before may yet succeed (rule E7)",
     notOfOperations: "what it throws means what its `onError` says: a test of its own",
     async run(make) {
-      const bench = make({ virtual: true });
-      const cut = new CutStore(bench.store);
-      const idempotency = new Idempotency({ store: cut, ...(bench.clock && { runtime: bench.clock }) });
-      const dying = await bench.serve(
-        () => {
-          cut.isCut = true;
-          return new Promise(() => {});
-        },
-        { idempotency },
-      );
-      const gone = new AbortController();
-      const first = dying({ signal: gone.signal });
-      await until(() => bench.runs === 1);
-      gone.abort();
-      await assert.rejects(first);
-      await bench.clock?.advance(60_001);
-      const next = await bench.serve(() => ({ status: bench.runs === 2 ? 402 : 201, body: `${bench.runs}` }), {
-        recovery: "rerun",
-        recoverAfterMs: 0,
-      });
-      // Not the 402 itself: a client that takes it for final would begin anew, beside an owner that may yet succeed.
-      const unsure = await next();
-      assert.deepEqual([unsure.status, problemOf(unsure)["retry"]], [503, "same_key"]);
-      assert.deepEqual([(await next()).text, (await next()).text], ["3", "3"]);
+      // A refusal that is kept for the key, and one that gives the key back.
+      for (const status of [402, 422]) {
+        const bench = make({ virtual: true });
+        const cut = new CutStore(bench.store);
+        const idempotency = new Idempotency({ store: cut, ...(bench.clock && { runtime: bench.clock }) });
+        const dying = await bench.serve(
+          () => {
+            cut.isCut = true;
+            return new Promise(() => {});
+          },
+          { idempotency },
+        );
+        const gone = new AbortController();
+        const first = dying({ signal: gone.signal });
+        await until(() => bench.runs === 1);
+        gone.abort();
+        await assert.rejects(first);
+        await bench.clock?.advance(60_001);
+        const next = await bench.serve(() => ({ status: bench.runs === 2 ? status : 201, body: `${bench.runs}` }), {
+          recovery: "rerun",
+          recoverAfterMs: 0,
+        });
+        // Not the refusal itself: a client that takes it for final would begin anew, beside an owner that may yet succeed.
+        const unsure = await next();
+        assert.deepEqual([unsure.status, problemOf(unsure)["retry"]], [503, "same_key"]);
+        assert.deepEqual([(await next()).text, (await next()).text], ["3", "3"]);
+      }
     },
   },
   {
