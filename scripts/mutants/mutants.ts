@@ -234,6 +234,10 @@ export const mutants: readonly Mutant[] = [
     line: "if (this.#renewal !== undefined) await Promise.race([this.#renewal.done, abortOf(signal)]);",
     becomes: "",
   }),
+  mutant("E5", "a transaction that run left behind is given a settling write", "lease.ts", {
+    line: "if (!this.#stopped) return;",
+    becomes: "return;",
+  }),
   mutant("E5", "an effect that settles is begun though the lease is over", "lease.ts", {
     line: "if (this.isOver()) throw signal.reason;\n",
     becomes: "",
@@ -261,6 +265,10 @@ export const mutants: readonly Mutant[] = [
   mutant("E7 †", "retry speaks for the attempts before", "attempt.ts", {
     line: "return takeover ? this.#throwUnresolved(error, 0) : this.#release(error);",
     becomes: "return this.#release(error);",
+  }),
+  mutant("E7", "an error after a takeover speaks for the attempts before", "attempt.ts", {
+    line: "const earlierMaySucceed = !recorded && this.lease.record.takeover && !this.#earlierAreShutOut;",
+    becomes: "const earlierMaySucceed = false;",
   }),
   mutant("E7 †", "an error leaves no time for what its effect sent", "attempt.ts", {
     line: "return this.#throwUnresolved(error, this.#execution.operation.recoverAfterMs);",

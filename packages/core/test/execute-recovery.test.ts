@@ -317,6 +317,8 @@ describe("execute: an effect that throws (E7)", () => {
         [facts?.recorded, facts?.replayed, facts?.operationId],
         [isRecorded, false, (await on.stored())["operation_id"]],
       );
+      const isShutOut = typeof options.recovery === "object" && options.recovery.absentIsFinal === true;
+      assert.equal(facts?.earlierMaySucceed ?? false, afterTakeover && !isShutOut);
     });
   }
 
