@@ -30,7 +30,8 @@ export interface RunContext extends EffectContext {
    * To be asked for when all else is ready, for the lease is not renewed any more from then on. `run` returns after the
    * transaction was committed, and throws after it was rolled back, or when nobody knows; once it returns, nothing of it may be
    * on its way. The answer is what the record says. Where that is nothing, what `run` threw goes by `onError`, and what it
-   * returned is not recorded: the next call recovers. A `run` that encodes nothing is settled like any other.
+   * returned is not recorded: the next call recovers. A `run` that encodes nothing, since it has found its row in the ledger, is
+   * settled like any other.
    *
    * @throws the signal's reason, when it has aborted.
    * @throws {InvalidArgumentError} once `run` has ended.

@@ -214,7 +214,8 @@ export class KeyedRoute<Incoming, Of extends Exchange<Incoming>, Input, Value> {
   ): Promise<Executed<Value> | undefined> {
     const { idempotency, waitMs, deadlineMs, readFirst } = this.#way.settings;
     const { scope, key, issuedAt } = call;
-    const leftMs = (): number => (typeof deadlineMs === "number" ? deadlineMs : checkLeftMs(deadlineMs(incoming)));
+    const leftMs = (): number =>
+      typeof deadlineMs === "number" ? deadlineMs : checkLeftMs(() => deadlineMs(incoming));
     let left = leftMs();
     if (left <= 0) return undefined;
     const wait = this.#runs.wait(typeof deadlineMs === "number" ? waitMs : Math.min(waitMs, left), gone);
@@ -432,7 +433,15 @@ function checkPrincipal(principal: unknown): void {
   );
 }
 
-function checkLeftMs(leftMs: number): number {
+function checkLeftMs(ask: () => number): number {
+  let leftMs: number;
+  try {
+    leftMs = ask();
+  } catch (cause) {
+    throw new InvalidArgumentError("deadlineMs(request) threw: it is to say what is left of the request's time", {
+      cause,
+    });
+  }
   if (typeof leftMs === "number" && !Number.isNaN(leftMs)) return leftMs;
   throw new InvalidArgumentError(
     `deadlineMs(request) is ${String(leftMs)}: give what is left of the request's time, in milliseconds`,

@@ -406,6 +406,7 @@ describe("an operation", () => {
       // @ts-expect-error -- for callers without types
       [{ issuedAt: () => undefined }, /issuedAt\(request\) is undefined/],
       [{ deadlineMs: () => Number.NaN }, /deadlineMs\(request\) is NaN/],
+      [{ deadlineMs: () => assert.fail("no clock") }, /deadlineMs\(request\) threw/],
       [{ deadlineMs: () => 3_600_000 }, /less than an hour/],
       [{ input: () => assert.fail("a bug in input") }, /a bug in input/],
       [{ operation: pay(() => 1, { fingerprint: () => assert.fail("a bug in fingerprint") }) }, /a bug in fingerprint/],

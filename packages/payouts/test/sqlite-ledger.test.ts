@@ -55,9 +55,10 @@ describe("the ledger in SQLite", () => {
   it("works on a connection of somebody else's, and leaves it open", async () => {
     const place = await newPlace();
     await (await place.open()).close();
-    const database = new DatabaseSync(place.path, { timeout: 0 });
+    const database = new DatabaseSync(place.path, { timeout: 0, readBigInts: true, returnArrays: true });
     const ledger = await SqliteLedger.open({ database });
     await ledger.fund("acme", "EUR", 1, "opening");
+    assert.equal((await ledger.audit()).balances.find(({ account }) => account === "merchant:acme")?.minor, 1n);
     await ledger.close();
     assert.ok(database.isOpen);
     database.close();

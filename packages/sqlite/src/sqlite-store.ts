@@ -100,12 +100,7 @@ export class SqliteStore implements ConditionalStore {
     this.#database = database;
     this.#owned = owned;
     this.#busyTimeoutMs = busyTimeoutMs;
-    const statement = (sql: string): StatementSync => {
-      const prepared = database.prepare(sql);
-      // Whatever the caller's connection has: 1n is not 1, and what was written would be told as refused.
-      prepared.setReadBigInts(false);
-      return prepared;
-    };
+    const statement = (sql: string): StatementSync => statementOf(database, sql);
     this.#insert = statement(
       "INSERT INTO firstwrite_records (name, version, modified_at, bytes) VALUES (?, ?, ?, ?) ON CONFLICT (name) DO NOTHING",
     );
@@ -242,9 +237,17 @@ function makeFolder(folder: string): void {
 /** What a lock or a failed sync makes of a write's outcome, or of a remove's. */
 type Undecided = Extract<WriteOutcome, { kind: "contended" | "unknown" }>;
 
+/** Whatever the caller's connection has: 1n is not 1, and what was written would be told as refused. */
+function statementOf(database: DatabaseSync, sql: string): StatementSync {
+  const statement = database.prepare(sql);
+  statement.setReadBigInts(false);
+  statement.setReturnArrays(false);
+  return statement;
+}
+
 /** WAL, so that readers and one writer do not wait for each other; FULL, so that what is answered is on the disk. */
 function prepare(database: DatabaseSync): void {
-  const mode = database.prepare("PRAGMA journal_mode = WAL").get()?.["journal_mode"];
+  const mode = statementOf(database, "PRAGMA journal_mode = WAL").get()?.["journal_mode"];
   if (mode !== "wal") {
     throw new StoreError(
       "UNSUPPORTED",

@@ -173,9 +173,9 @@ describe("SqliteStore", () => {
       database.close();
     });
 
-    it("tells what was written, where numbers are read as bigints", async () => {
+    it("tells what was written, where the connection reads numbers as bigints and rows as arrays", async () => {
       await (await open()).close();
-      const database = new DatabaseSync(path, { timeout: 0, readBigInts: true });
+      const database = new DatabaseSync(path, { timeout: 0, readBigInts: true, returnArrays: true });
       const store = await SqliteStore.open({ database });
       const written = await store.create("a", Buffer.from("one"));
       assert.ok(written.kind === "written");

@@ -221,6 +221,9 @@ export class SqliteLedger implements PayoutLedger {
     let statement = this.#statements.get(sql);
     if (statement === undefined) {
       statement = this.#database.prepare(sql.replaceAll(/\$(\d+)/g, "?$1"));
+      // Whatever the caller's connection has.
+      statement.setReadBigInts(false);
+      statement.setReturnArrays(false);
       this.#statements.set(sql, statement);
     }
     return statement.all(...values);
