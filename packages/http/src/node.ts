@@ -1,5 +1,7 @@
 import type { IncomingMessage, RequestListener, ServerResponse } from "node:http";
 
+import { InvalidArgumentError } from "@firstwrite/core";
+
 import { readResponse, UnrecordableAnswerError, type Answer, type HandlerAnswer } from "./answer.ts";
 import { tellContext, type IdempotencyContext } from "./context.ts";
 import { peekBody } from "./node-request.ts";
@@ -122,12 +124,22 @@ export function nodeExchange<Incoming>(
     method: request.method ?? "",
     target: request.url ?? "",
     header(name) {
+      // The first that is asked of a request that is not passed on.
+      checkVersion(request);
       const value = request.headers[name];
       return Array.isArray(value) ? value.join(", ") : value;
     },
     gone: goneSignal(response),
     again: () => incoming,
   };
+}
+
+/** @throws {InvalidArgumentError} for HTTP/2, whose responses are not those of `node:http`: a handler's answer could not be taken. */
+function checkVersion({ httpVersionMajor }: IncomingMessage): void {
+  if (httpVersionMajor === 1) return;
+  throw new InvalidArgumentError(
+    "HTTP/2 is not supported here: let a proxy in front of this server speak HTTP/1.1 to it",
+  );
 }
 
 /**
