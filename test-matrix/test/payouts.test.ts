@@ -18,6 +18,7 @@ import { startPostgres, type PostgresServer } from "../src/servers/postgres.ts";
 
 const couldNotRun = channel("firstwrite:matrix:could-not-run");
 const LEDGER_ROW = "PostgreSQL";
+const OPERATIONS = 60;
 const asked = selectRows(process.env["FIRSTWRITE_ROWS"]).map(rowId);
 
 /** What is started before a row's tests; said by name where this machine has not got what it takes. */
@@ -165,7 +166,7 @@ describe("matrix", () => {
         // There is no write to settle with where the ledger's transaction has done it.
         const points = allPoints.filter((point) => point !== "settling" || ledgerName !== "the same file");
 
-        it("100 operations, processes killed at named points and at random: one payout each, and every answer the same", async function () {
+        it(`${OPERATIONS} operations, processes killed at named points and at random: one payout each, and every answer the same`, async function () {
           this.timeout(400_000);
           const { env = {}, open } = place();
           const result = await payoutStorm({
@@ -173,7 +174,7 @@ describe("matrix", () => {
             env,
             ledgerUrl: await ledgerUrl(),
             openStore: open,
-            operations: 100,
+            operations: OPERATIONS,
             points,
             withinMs: 300_000,
           });
