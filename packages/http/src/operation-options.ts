@@ -37,8 +37,8 @@ export interface OperationHandlerOptions<Incoming, Input, Value> extends RouteOp
   /**
    * Makes the answer of what the operation threw; `undefined` leaves it to this package. `recorded`: every retry will be thrown
    * it. Where it is false nothing final may be said. An error whose meaning is `"replay"` and that could not be recorded is not
-   * asked about, nor is one that means `"retry"` after a takeover: they are answered `outcome-unknown`, for an owner before may
-   * still succeed (rule E7).
+   * asked about, nor is one that means `"retry"` after a takeover, or once the effect's signal has aborted: they are answered
+   * `outcome-unknown`, for another owner may have succeeded, or succeed yet (rule E7).
    */
   readonly failure?: (
     error: unknown,
