@@ -48,7 +48,7 @@ export function idempotentListener(
         });
         // An answer that was given counts, whatever is thrown after it.
         ran.catch((error: unknown) => {
-          if (response.writableEnded && !UnrecordableAnswerError.is(error)) onError(error);
+          if (response.writableEnded && !UnrecordableAnswerError.is(error)) tell(onError, error);
         });
         return Promise.race([answered, ran]);
       },
@@ -97,7 +97,7 @@ export function operationListener<Input, Value>(
 
 /** What a listener threw on a request that is none of the header's: nobody else is there to catch it, and the process would end. */
 function failed(error: unknown, response: ServerResponse, onError: (error: unknown) => void): void {
-  onError(error);
+  tell(onError, error);
   if (response.headersSent && !response.writableEnded) response.destroy();
   else sendAnswer(response, { status: 500, headers: [], body: new Uint8Array() });
 }
@@ -124,7 +124,7 @@ export function nodeExchange<Incoming>(
     method: request.method ?? "",
     target: request.url ?? "",
     header(name) {
-      // The first that is asked of a request that is not passed on.
+      // The first that is asked, of every request whose method the key counts for.
       checkVersion(request);
       const value = request.headers[name];
       return Array.isArray(value) ? value.join(", ") : value;

@@ -306,6 +306,33 @@ describe("node:http", () => {
     );
   });
 
+  it("goes on where whoever is told of it throws", async () => {
+    const url = await onNode(
+      idempotentListener(
+        {
+          ...options(),
+          onHandlerError() {
+            throw new Error("the log is full");
+          },
+        },
+        (request, response) => {
+          if (request.method === "POST") response.end("done");
+          throw new Error("thrown");
+        },
+      ),
+    );
+    const logged: unknown[] = [];
+    const { error } = console;
+    console.error = (failure: unknown) => logged.push(failure);
+    try {
+      assert.equal((await send(url, { method: "GET" })).status, 500);
+      assert.equal((await send(url)).text, "done");
+    } finally {
+      console.error = error;
+    }
+    assert.deepEqual(logged.map(String), ["Error: the log is full", "Error: the log is full"]);
+  });
+
   it("does not wait for the end of a piped body whose client has gone", async () => {
     let piped = 0;
     const url = await onNode(
