@@ -142,7 +142,17 @@ describe("payouts", function () {
       /the URL begins with none of/,
     ],
     ["keys in memory", ["reconcile", "--store", "memory:", "--ledger", "sqlite:x"], /^memory: forgets every key/],
-    ["a file of merchants that is not there", ["serve", ...places, "--merchants", "none.json"], /there is no file/],
+    [
+      "a ledger in memory",
+      ["reconcile", "--store", "sqlite::memory:", "--ledger", "sqlite::memory:"],
+      /forgets every payout/,
+    ],
+    [
+      "a file of merchants that is not there",
+      ["serve", ...places, "--merchants", "none.json"],
+      /cannot be read \(ENOENT\)/,
+    ],
+    ["a folder of merchants", ["serve", ...places, "--merchants", "."], /--merchants .* cannot be read \(EISDIR\)/],
     ["a port that is none", ["serve", ...places, "--merchants", "x", "--port", "http"], /it must be a number/],
     ["an option that is unknown", ["serve", ...places, "--merchants", "x", "--marchents", "x"], /unknown option/],
   ];
