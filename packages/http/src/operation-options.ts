@@ -65,8 +65,8 @@ export interface OperationHandlerOptions<Incoming, Input, Value> extends RouteOp
    */
   readonly deadlineMs?: number | ((request: Incoming) => number);
   /**
-   * Is told what the operation threw that `failure` made no answer of, what `answer` and `failure` threw, the store's failures,
-   * and which operations were done and could not be recorded. Default: `console.error`.
+   * Is told what the operation threw that `failure` made no answer of, or that nobody waited for any more, what `answer` and
+   * `failure` threw, the store's failures, and which operations were done and could not be recorded. Default: `console.error`.
    */
   readonly onError?: (error: unknown) => void;
 }

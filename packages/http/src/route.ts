@@ -87,6 +87,8 @@ export interface Way<Incoming, Of extends Exchange<Incoming>, Input, Value> {
     facts: { readonly operationId: string; readonly recorded: boolean },
     input: Input,
   ) => Answer | ProblemName | undefined | Promise<Answer | ProblemName | undefined>;
+  /** Is told what the operation threw after everybody who waited for it had left. */
+  readonly unheard?: (error: unknown) => void;
   /** What is done while the store is away; by default the request is refused. */
   readonly storeAway?: ((input: Input) => Promise<Answer>) | undefined;
 }
@@ -268,6 +270,10 @@ export class KeyedRoute<Incoming, Of extends Exchange<Incoming>, Input, Value> {
     try {
       return await act();
     } catch (error) {
+      if (effect.remainingMs === 0) {
+        noteExecution(error, { operationId: effect.operationId, replayed: false, recorded: false });
+        this.#way.unheard?.(error);
+      }
       // oxlint-disable-next-line typescript/only-throw-error -- it goes no further than this file
       throw new Thrown(error, effect.signal);
     } finally {

@@ -5,6 +5,7 @@ import assert from "node:assert/strict";
 import {
   days,
   defineOperation,
+  executionOf,
   Idempotency,
   IdempotencyConflictError,
   InvalidArgumentError,
@@ -554,6 +555,34 @@ describe("an operation", () => {
     assert.equal((await handle(by("a", '"b c"'))).status, 201);
     resolve();
     assert.equal((await first).status, 201);
+  });
+
+  it("tells what was thrown after everybody who waited had left, and by which operation", async () => {
+    const clock = new VirtualClock();
+    const late = new Error("the processor refused");
+    const { promise, reject } = Promise.withResolvers<never>();
+    let runs = 0;
+    const told: unknown[] = [];
+    const handle = operationHandler({
+      ...good(),
+      idempotency: new Idempotency({ store: new MemoryStore({ clock }), runtime: clock }),
+      deadlineMs: 1_000,
+      operation: pay(() => {
+        runs += 1;
+        return promise;
+      }),
+      onError: (error) => told.push(error),
+    });
+    const answering = handle(request());
+    await until(() => runs === 1);
+    await clock.advance(1_001);
+    const got = await answering;
+    assert.equal(await typeOf(got), "outcome-unknown");
+    assert.deepEqual(told, []);
+    reject(late);
+    await until(() => told.length > 0);
+    assert.deepEqual(told, [late]);
+    assert.equal(executionOf(late)?.operationId, got.headers.get("idempotency-operation-id"));
   });
 
   it("leaves what is thrown, and is no object, to a retry: for whoever shared the run, too", async () => {
