@@ -31,7 +31,10 @@ export interface SqliteStoreOptions {
    * store's calls wait, as they do for another process's: what they wrote would be rolled back with it.
    */
   readonly database?: DatabaseSync;
-  /** How long a call waits for another process's write before it answers `contended`, in milliseconds. Default 5,000. */
+  /**
+   * How long a call waits for another process's write, or for the transaction of the caller's connection, before it answers
+   * `contended`, in milliseconds. Default 5,000.
+   */
   readonly busyTimeoutMs?: number;
 }
 
