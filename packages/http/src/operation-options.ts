@@ -26,7 +26,8 @@ export interface OperationHandlerOptions<Incoming, Input, Value> extends RouteOp
   readonly operation: OperationDefinition<Input, Value>;
   /**
    * Makes the operation's input of a request, before its key is claimed. A `Response` that it returns or throws is the answer,
-   * such as that of a failed validation, and consumes no key.
+   * such as that of a failed validation, and consumes no key. By the request alone: it is asked for each retry, too, and one of an
+   * operation that was done must not be refused for what has changed since.
    */
   readonly input: (request: Incoming, keyed: KeyedRequest) => Input | Response | PromiseLike<Input | Response>;
   /**
