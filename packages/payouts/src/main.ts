@@ -73,8 +73,8 @@ withPlaces(program.command("serve"))
 
 withPlaces(program.command("reconcile"))
   .description("bring together unresolved operations and the ledger; may run beside the service")
-  .option("--since-days <n>", "look at payouts of the last days", number, 7)
-  .option("--by <name>", "who is told in the records' history", "payouts reconcile")
+  .addOption(option("--since-days <n>", "look at payouts of the last days").argParser(number).default(7))
+  .addOption(option("--by <name>", "who is told in the records' history").default("payouts reconcile"))
   .action((options: PlaceArguments & { sinceDays: number; by: string }) => end(runReconcile(options)));
 
 program

@@ -194,8 +194,19 @@ describe("payouts", function () {
     assert.match(wrong.output, /PAYOUTS_PORT.*it must be a number/);
     const help = await run({ PAYOUTS_LEDGER: "postgres://u:sk_secret@host/db" }, "serve", "--help");
     assert.equal(help.code, 0);
-    assert.match(help.output, /PAYOUTS_CLIENT_RETRY_DAYS/);
     assert.ok(!help.output.includes("sk_secret"), help.output);
+    for (const [command, count] of [
+      ["serve", 13],
+      ["reconcile", 4],
+    ] as const) {
+      const { output } = await run({}, command, "--help");
+      const options = output.match(/^ {2}--[a-z-]+/gm) ?? [];
+      assert.equal(options.length, count, output);
+      for (const option of options) {
+        const name = option.trim().slice(2).replaceAll("-", "_").toUpperCase();
+        assert.ok(output.replaceAll(/\s+/g, " ").includes(`env: PAYOUTS_${name})`), `${name}: ${output}`);
+      }
+    }
   });
 
   const numbers: readonly [title: string, args: readonly string[], why: RegExp][] = [
