@@ -17,7 +17,7 @@ import type { RequestBody } from "./request-body.ts";
 export async function peekBody(request: IncomingMessage, bytesMax: number): Promise<RequestBody | "too large"> {
   if (request.readableEnded ? hasBody(request) : request.readableDidRead || request.readableEncoding !== null) {
     throw new InvalidArgumentError(
-      "the request's body was read before idempotent(), and what it was is not known: put idempotent() first, or a body " +
+      "the request's body was read before its route came to it, and what it was is not known: put the route first, or a body " +
         "parser that leaves it in request.body",
     );
   }
