@@ -28,7 +28,7 @@ const unrecordable: ErrorBrand = brandedError("UnrecordableAnswerError");
 export class UnrecordableAnswerError extends Error {
   constructor(why: string) {
     super(
-      `an idempotent route cannot answer with ${why}: give the whole response at once, or take the route out of idempotent()`,
+      `an idempotent route cannot answer with ${why}: give the whole response at once, or answer so on another route`,
     );
     this.name = "UnrecordableAnswerError";
     unrecordable.mark(this);

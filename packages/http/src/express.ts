@@ -93,10 +93,5 @@ function expressExchange(request: Request, response: Response): Exchange<Request
 async function bodyOf(request: Request, bytesMax: number): Promise<RequestBody | "too large"> {
   const raw: unknown = Reflect.get(request, "rawBody");
   const known: unknown = raw instanceof Uint8Array || typeof raw === "string" ? raw : request.body;
-  if (known === undefined) {
-    const bytes = await peekBody(request, bytesMax);
-    return bytes === "too large" ? bytes : { kind: "bytes", bytes };
-  }
-  const body = parsedBody(known);
-  return body.kind === "bytes" && body.bytes.byteLength > bytesMax ? "too large" : body;
+  return known === undefined ? peekBody(request, bytesMax) : parsedBody(known, bytesMax);
 }

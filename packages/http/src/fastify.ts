@@ -110,16 +110,12 @@ function passHeaders(reply: FastifyReply): void {
 async function bodyOf(request: FastifyRequest, bytesMax: number): Promise<RequestBody | "too large"> {
   const raw: unknown = Reflect.get(request, "rawBody");
   const known: unknown = raw instanceof Uint8Array || typeof raw === "string" ? raw : request.body;
-  if (known === undefined) {
-    // No body, or one that a plugin reads later, such as a multipart one.
-    const bytes = await peekBody(request.raw, bytesMax);
-    return bytes === "too large" ? bytes : { kind: "bytes", bytes };
-  }
+  // No body, or one that a plugin reads later, such as a multipart one.
+  if (known === undefined) return peekBody(request.raw, bytesMax);
   if (typeof known === "object" && known !== null && "pipe" in known) {
     throw new InvalidArgumentError(
       'the body is a stream: let the content type parser collect it, addContentTypeParser(type, { parseAs: "buffer" }, …)',
     );
   }
-  const body = parsedBody(known);
-  return body.kind === "bytes" && body.bytes.byteLength > bytesMax ? "too large" : body;
+  return parsedBody(known, bytesMax);
 }

@@ -2,6 +2,8 @@ import type { IncomingMessage } from "node:http";
 
 import { InvalidArgumentError } from "@firstwrite/core";
 
+import type { RequestBody } from "./request-body.ts";
+
 /**
  * Reads the whole body of a request that nobody has read yet, and puts it back: whoever reads the request next finds it as it
  * came. `"too large"`: more than `bytesMax`, and the request is of no more use.
@@ -12,16 +14,16 @@ import { InvalidArgumentError } from "@firstwrite/core";
  * @throws {InvalidArgumentError} for a request that somebody has begun to read.
  * @throws {Error} when the client goes away before its body is whole.
  */
-export async function peekBody(request: IncomingMessage, bytesMax: number): Promise<Buffer | "too large"> {
+export async function peekBody(request: IncomingMessage, bytesMax: number): Promise<RequestBody | "too large"> {
   if (request.readableEnded ? hasBody(request) : request.readableDidRead || request.readableEncoding !== null) {
     throw new InvalidArgumentError(
-      "the request's body was read before idempotent(), and what it was is not known: put idempotent() first, or a body " +
+      "the request's body was read before its route came to it, and what it was is not known: put the route first, or a body " +
         "parser that leaves it in request.body",
     );
   }
   const chunks: Buffer[] = [];
   let bytes = 0;
-  const { promise, resolve, reject } = Promise.withResolvers<Buffer | "too large">();
+  const { promise, resolve, reject } = Promise.withResolvers<RequestBody | "too large">();
 
   const take = (): boolean => {
     // Not of an empty stream: that would let it end.
@@ -38,7 +40,7 @@ export async function peekBody(request: IncomingMessage, bytesMax: number): Prom
     if (!request.complete) return false;
     const body = Buffer.concat(chunks);
     if (body.byteLength > 0) request.unshift(body);
-    resolve(body);
+    resolve({ kind: "bytes", bytes: body });
     return true;
   };
   const fail = (): void => reject(new Error("the client went away before its request was whole"));

@@ -10,7 +10,6 @@ import { IdempotentRoute, type HandlerExchange } from "./handler-route.ts";
 import type { OperationHandlerOptions } from "./operation-options.ts";
 import { OperationRoute } from "./operation-route.ts";
 import { checkHandler, type IdempotentOptions } from "./options.ts";
-import type { RequestBody } from "./request-body.ts";
 import { tell, type Decided, type Exchange } from "./route.ts";
 
 /** A listener that is told which operation it runs. */
@@ -37,7 +36,7 @@ export function idempotentListener(
     let place: NodeResponse | undefined;
     const exchange: HandlerExchange<IncomingMessage> = {
       ...nodeExchange(request, response, request),
-      readBody: (bytesMax) => bodyOf(request, bytesMax),
+      readBody: (bytesMax) => peekBody(request, bytesMax),
       async run(context) {
         tellContext(request, context);
         place = new NodeResponse(response, answerBytesMax);
@@ -48,7 +47,7 @@ export function idempotentListener(
         });
         // An answer that was given counts, whatever is thrown after it.
         ran.catch((error: unknown) => {
-          if (response.writableEnded && !UnrecordableAnswerError.is(error)) onError(error);
+          if (response.writableEnded && !UnrecordableAnswerError.is(error)) tell(onError, error);
         });
         return Promise.race([answered, ran]);
       },
@@ -80,7 +79,7 @@ export function operationListener<Input, Value>(
   const handle = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
     const exchange: Exchange<IncomingMessage> = {
       ...nodeExchange(request, response, request),
-      readBody: (bytesMax) => bodyOf(request, bytesMax),
+      readBody: (bytesMax) => peekBody(request, bytesMax),
     };
     let answer: Answer;
     try {
@@ -97,14 +96,9 @@ export function operationListener<Input, Value>(
 
 /** What a listener threw on a request that is none of the header's: nobody else is there to catch it, and the process would end. */
 function failed(error: unknown, response: ServerResponse, onError: (error: unknown) => void): void {
-  onError(error);
+  tell(onError, error);
   if (response.headersSent && !response.writableEnded) response.destroy();
   else sendAnswer(response, { status: 500, headers: [], body: new Uint8Array() });
-}
-
-async function bodyOf(request: IncomingMessage, bytesMax: number): Promise<RequestBody | "too large"> {
-  const bytes = await peekBody(request, bytesMax);
-  return bytes === "too large" ? bytes : { kind: "bytes", bytes };
 }
 
 /** A client that hung up in the middle of its request is no news; anything else is the author's to mend. */
@@ -124,7 +118,7 @@ export function nodeExchange<Incoming>(
     method: request.method ?? "",
     target: request.url ?? "",
     header(name) {
-      // The first that is asked of a request that is not passed on.
+      // The first that is asked, of every request whose method the key counts for.
       checkVersion(request);
       const value = request.headers[name];
       return Array.isArray(value) ? value.join(", ") : value;

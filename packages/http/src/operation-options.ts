@@ -26,7 +26,8 @@ export interface OperationHandlerOptions<Incoming, Input, Value> extends RouteOp
   readonly operation: OperationDefinition<Input, Value>;
   /**
    * Makes the operation's input of a request, before its key is claimed. A `Response` that it returns or throws is the answer,
-   * such as that of a failed validation, and consumes no key.
+   * such as that of a failed validation, and consumes no key. By the request alone: it is asked for each retry, too, and one of an
+   * operation that was done must not be refused for what has changed since.
    */
   readonly input: (request: Incoming, keyed: KeyedRequest) => Input | Response | PromiseLike<Input | Response>;
   /**
@@ -37,8 +38,8 @@ export interface OperationHandlerOptions<Incoming, Input, Value> extends RouteOp
   /**
    * Makes the answer of what the operation threw; `undefined` leaves it to this package. `recorded`: every retry will be thrown
    * it. Where it is false nothing final may be said. An error whose meaning is `"replay"` and that could not be recorded is not
-   * asked about, nor is one that means `"retry"` after a takeover: they are answered `outcome-unknown`, for an owner before may
-   * still succeed (rule E7).
+   * asked about, nor is one that means `"retry"` after a takeover, or once the effect's signal has aborted: they are answered
+   * `outcome-unknown`, for another owner may have succeeded, or succeed yet (rule E7).
    */
   readonly failure?: (
     error: unknown,
@@ -65,8 +66,8 @@ export interface OperationHandlerOptions<Incoming, Input, Value> extends RouteOp
    */
   readonly deadlineMs?: number | ((request: Incoming) => number);
   /**
-   * Is told what the operation threw that `failure` made no answer of, what `answer` and `failure` threw, the store's failures,
-   * and which operations were done and could not be recorded. Default: `console.error`.
+   * Is told what the operation threw that `failure` made no answer of, or that nobody waited for any more, what `answer` and
+   * `failure` threw, the store's failures, and which operations were done and could not be recorded. Default: `console.error`.
    */
   readonly onError?: (error: unknown) => void;
 }

@@ -2,7 +2,7 @@ import { InvalidArgumentError } from "@firstwrite/core";
 
 import { readResponse } from "./answer.ts";
 import { checkOperationOptions, type OperationHandlerOptions } from "./operation-options.ts";
-import { KeyedRoute, type Decided, type Exchange } from "./route.ts";
+import { KeyedRoute, tell, type Decided, type Exchange } from "./route.ts";
 
 /** An operation of the author's own under the header, over whatever its framework has for requests and responses. */
 export class OperationRoute<Incoming, Input, Value> {
@@ -33,6 +33,7 @@ export class OperationRoute<Incoming, Input, Value> {
         const response = await failure?.(error, facts);
         return response === undefined ? undefined : readResponse(asResponse(response, "failure"), Infinity);
       },
+      unheard: (error) => tell(this.onError, error),
     });
   }
 

@@ -64,7 +64,7 @@ export interface IdempotentOptions<Incoming> extends RouteOptions<Incoming>, OfO
   readonly replayHeaders?: readonly string[];
   /** What is done while the store is away: answer 503, or run the handler with no protection at all. Default `"refuse"`. */
   readonly storeAway?: "refuse" | "run_unprotected";
-  /** Is told what a handler threw, and which answers could not be recorded. Default: `console.error`. */
+  /** Is told what a handler or `reconcile` threw, what could not be recorded, and the store's failures. Default: `console.error`. */
   readonly onHandlerError?: (error: unknown) => void;
 }
 

@@ -7,7 +7,8 @@ import type { HandlerAnswer } from "./answer.ts";
  *
  * - `"record"`: it is the operation's, and every retry gets it.
  * - `"release"`: nothing happened. The key is not consumed, and the next request with it runs the handler, whatever its body. After a
- *   takeover it stays its body's, and the answer is `outcome-unknown`, since the process before may yet succeed.
+ *   takeover it stays its body's, and the answer is `outcome-unknown`, since the process before may yet succeed; as it is once the
+ *   handler's signal has aborted.
  * - `"recover"`: nobody knows what happened. The next request goes by the route's `recovery`.
  */
 export type Fate = "record" | "release" | "recover";

@@ -7,11 +7,11 @@ export type RequestBody =
   | { readonly kind: "bytes"; readonly bytes: Uint8Array }
   | { readonly kind: "parsed"; readonly value: unknown };
 
-/** What a body parser left: bytes, or text, where it could; anything else as it is. */
-export function parsedBody(value: unknown): RequestBody {
-  if (value instanceof Uint8Array) return { kind: "bytes", bytes: value };
-  if (typeof value === "string") return { kind: "bytes", bytes: Buffer.from(value) };
-  return { kind: "parsed", value };
+/** What a body parser left: bytes, or text, where it could; anything else as it is. `"too large"`: more than `bytesMax`. */
+export function parsedBody(value: unknown, bytesMax: number): RequestBody | "too large" {
+  const bytes = typeof value === "string" ? Buffer.from(value) : value;
+  if (!(bytes instanceof Uint8Array)) return { kind: "parsed", value };
+  return bytes.byteLength > bytesMax ? "too large" : { kind: "bytes", bytes };
 }
 
 /** A member of the body by its name, or by the path to it. */

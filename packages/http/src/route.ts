@@ -87,6 +87,8 @@ export interface Way<Incoming, Of extends Exchange<Incoming>, Input, Value> {
     facts: { readonly operationId: string; readonly recorded: boolean },
     input: Input,
   ) => Answer | ProblemName | undefined | Promise<Answer | ProblemName | undefined>;
+  /** Is told what the operation threw after everybody who waited for it had left. */
+  readonly unheard?: (error: unknown) => void;
   /** What is done while the store is away; by default the request is refused. */
   readonly storeAway?: ((input: Input) => Promise<Answer>) | undefined;
 }
@@ -268,8 +270,12 @@ export class KeyedRoute<Incoming, Of extends Exchange<Incoming>, Input, Value> {
     try {
       return await act();
     } catch (error) {
+      if (effect.remainingMs === 0) {
+        noteExecution(error, { operationId: effect.operationId, replayed: false, recorded: false });
+        this.#way.unheard?.(error);
+      }
       // oxlint-disable-next-line typescript/only-throw-error -- it goes no further than this file
-      throw new Thrown(error);
+      throw new Thrown(error, effect.signal);
     } finally {
       ends();
     }
@@ -280,7 +286,8 @@ export class KeyedRoute<Incoming, Of extends Exchange<Incoming>, Input, Value> {
     if (facts !== undefined) {
       // For whoever is told it. Nothing here is decided by it.
       noteExecution(errorOf(error), facts);
-      return this.#answerOfFailure(own, call, errorOf(error), facts);
+      const isOver = error instanceof Thrown && error.signal?.aborted === true;
+      return this.#answerOfFailure(own, call, errorOf(error), facts, isOver);
     }
     // What the engine says.
     if (InProgressError.is(error)) {
@@ -317,12 +324,13 @@ export class KeyedRoute<Incoming, Of extends Exchange<Incoming>, Input, Value> {
     call: Call<Input>,
     error: unknown,
     { operationId, recorded, earlierMaySucceed = false }: ExecutionFacts,
+    isOver: boolean,
   ): Promise<Answer> {
     const meaning = meaningOf(own, error);
     // A failure that was to be final and is not recorded is not final: an owner before may still succeed (rule E7), or the next
-    // request may find out otherwise. Nor did nothing happen where only the last attempt says so. "Declined, use a new key" would
-    // be paid twice.
-    const isUnsure = meaning === "replay" || (meaning === "retry" && earlierMaySucceed);
+    // request may find out otherwise. Nor did nothing happen where only the last attempt says so, or says it once its signal has
+    // aborted, when the error may be about that alone. "Declined, use a new key" would be paid twice.
+    const isUnsure = meaning === "replay" || (meaning === "retry" && (earlierMaySucceed || isOver));
     if (!recorded && isUnsure) {
       if (call.state.began) this.#tell(error);
       return this.#problem("outcome-unknown", { operationId });
@@ -372,19 +380,34 @@ export class KeyedRoute<Incoming, Of extends Exchange<Incoming>, Input, Value> {
  */
 class Thrown {
   readonly error: unknown;
+  /** Of the effect that threw it; `undefined`: it was recorded. */
+  readonly signal: AbortSignal | undefined;
 
-  constructor(error: unknown) {
+  constructor(error: unknown, signal?: AbortSignal) {
     this.error = error;
-    if (typeof error !== "object" || error === null) return;
-    // What of it the engine records.
-    for (const member of ["name", "message", "code"]) {
-      if (member in error) Object.defineProperty(this, member, { get: () => Reflect.get(error, member) });
-    }
+    this.signal = signal;
+  }
+
+  // What of it the engine records.
+  get name(): unknown {
+    return memberOf(this.error, "name");
+  }
+
+  get message(): unknown {
+    return memberOf(this.error, "message");
+  }
+
+  get code(): unknown {
+    return memberOf(this.error, "code");
   }
 
   toString(): string {
     return String(this.error);
   }
+}
+
+function memberOf(error: unknown, name: string): unknown {
+  return typeof error === "object" && error !== null ? Reflect.get(error, name) : undefined;
 }
 
 function errorOf(thrown: unknown): unknown {

@@ -286,7 +286,7 @@ describe("node:http", () => {
     });
     const got = await send(url, { path: "/payouts" });
     assert.equal(got.status, 500);
-    assert.match(String(told[0]), /read before idempotent/);
+    assert.match(String(told[0]), /read before its route/);
   });
 
   it("is told of what it threw where the header means nothing, too, and the process goes on", async () => {
@@ -304,6 +304,33 @@ describe("node:http", () => {
       told.map(String),
       ["/none", "/half", "/whole"].map((path) => `Error: thrown at ${path}`),
     );
+  });
+
+  it("goes on where whoever is told of it throws", async () => {
+    const url = await onNode(
+      idempotentListener(
+        {
+          ...options(),
+          onHandlerError() {
+            throw new Error("the log is full");
+          },
+        },
+        (request, response) => {
+          if (request.method === "POST") response.end("done");
+          throw new Error("thrown");
+        },
+      ),
+    );
+    const logged: unknown[] = [];
+    const { error } = console;
+    console.error = (failure: unknown) => logged.push(failure);
+    try {
+      assert.equal((await send(url, { method: "GET" })).status, 500);
+      assert.equal((await send(url)).text, "done");
+    } finally {
+      console.error = error;
+    }
+    assert.deepEqual(logged.map(String), ["Error: the log is full", "Error: the log is full"]);
   });
 
   it("does not wait for the end of a piped body whose client has gone", async () => {

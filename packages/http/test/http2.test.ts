@@ -5,12 +5,16 @@ import { once } from "node:events";
 import { connect, createServer, type Http2Server, type Http2ServerRequest, type Http2ServerResponse } from "node:http2";
 import { text } from "node:stream/consumers";
 
-import { Idempotency, InvalidArgumentError } from "@firstwrite/core";
+import { defineOperation, Idempotency, InvalidArgumentError } from "@firstwrite/core";
+import { idempotent as fastifyIdempotent } from "@firstwrite/http/fastify";
 import { idempotent } from "@firstwrite/http/hono";
-import { idempotentListener } from "@firstwrite/http/node";
+import { idempotentListener, operationListener } from "@firstwrite/http/node";
 import { MemoryStore } from "@firstwrite/memory";
 import { getRequestListener } from "@hono/node-server";
+import fastify from "fastify";
 import { Hono } from "hono";
+
+import { urlOf } from "./integrations.ts";
 
 interface Got {
   readonly status: number | undefined;
@@ -27,9 +31,11 @@ describe("HTTP/2", () => {
   ): Promise<Got[]> {
     server = createServer((request, response) => void listener(request, response)).listen(0, "127.0.0.1");
     await once(server, "listening");
-    const address = server.address();
-    assert.ok(typeof address === "object" && address !== null);
-    const client = connect(`http://127.0.0.1:${address.port}`);
+    return sendTo(urlOf(server.address()));
+  }
+
+  async function sendTo(url: string): Promise<Got[]> {
+    const client = connect(url);
     const answers: Got[] = [];
     for (let sending = 0; sending < 2; sending += 1) {
       const stream = client.request({ ":method": "POST", ":path": "/payouts", "idempotency-key": '"k1"' });
@@ -61,6 +67,33 @@ describe("HTTP/2", () => {
     assert.ok(
       told.length === 2 && told.every((error) => InvalidArgumentError.is(error) && /HTTP\/2/.test(error.message)),
     );
+  });
+
+  it("is refused to an operation, too, and by Fastify", async () => {
+    let runs = 0;
+    const { idempotency, principal } = options();
+    const run = (): string => `run ${(runs += 1)}`;
+    const listener = operationListener({
+      idempotency,
+      operation: defineOperation({ name: "pay", recovery: "hold", run }),
+      principal,
+      input: () => "x",
+      answer: (value) => new Response(value),
+      onError: () => {},
+    });
+    // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- what a program without types does
+    const refused = await send(listener as never);
+    const app = fastify({ http2: true });
+    // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- its requests are of HTTP/2
+    app.post("/payouts", { preHandler: fastifyIdempotent(options()) as never }, run);
+    const byFastify = await sendTo(await app.listen({ port: 0, host: "127.0.0.1" }));
+    await app.close();
+    assert.deepEqual(
+      [...refused, ...byFastify].map(({ status }) => status),
+      [500, 500, 500, 500],
+    );
+    assert.match(byFastify[0]?.body ?? "", /HTTP\/2 is not supported/);
+    assert.equal(runs, 0);
   });
 
   it("is taken by what stands on fetch", async () => {

@@ -5,6 +5,7 @@ import assert from "node:assert/strict";
 import {
   days,
   defineOperation,
+  executionOf,
   Idempotency,
   IdempotencyConflictError,
   InvalidArgumentError,
@@ -466,6 +467,21 @@ describe("an operation", () => {
     assert.deepEqual(told, [conflict]);
   });
 
+  it("tells what was thrown, also where nothing of it can be read", async () => {
+    const trap = (): never => assert.fail("a trap");
+    const thrown = new Proxy(new Error("no"), { has: trap, get: trap, defineProperty: trap, getPrototypeOf: trap });
+    const told: unknown[] = [];
+    const handle = operationHandler({
+      ...good(),
+      operation: pay(() => {
+        throw thrown;
+      }),
+      onError: (error) => told.push(error),
+    });
+    assert.equal(await typeOf(await handle(request())), "outcome-unknown");
+    assert.ok(told.length === 1 && told[0] === thrown);
+  });
+
   it("tells apart what is known of two operations that throw one and the same error at once", async () => {
     const declined = Object.assign(new Error("declined"), { code: "DECLINED" });
     const { promise: both, resolve } = Promise.withResolvers<void>();
@@ -541,6 +557,34 @@ describe("an operation", () => {
     assert.equal((await first).status, 201);
   });
 
+  it("tells what was thrown after everybody who waited had left, and by which operation", async () => {
+    const clock = new VirtualClock();
+    const late = new Error("the processor refused");
+    const { promise, reject } = Promise.withResolvers<never>();
+    let runs = 0;
+    const told: unknown[] = [];
+    const handle = operationHandler({
+      ...good(),
+      idempotency: new Idempotency({ store: new MemoryStore({ clock }), runtime: clock }),
+      deadlineMs: 1_000,
+      operation: pay(() => {
+        runs += 1;
+        return promise;
+      }),
+      onError: (error) => told.push(error),
+    });
+    const answering = handle(request());
+    await until(() => runs === 1);
+    await clock.advance(1_001);
+    const got = await answering;
+    assert.equal(await typeOf(got), "outcome-unknown");
+    assert.deepEqual(told, []);
+    reject(late);
+    await until(() => told.length > 0);
+    assert.deepEqual(told, [late]);
+    assert.equal(executionOf(late)?.operationId, got.headers.get("idempotency-operation-id"));
+  });
+
   it("leaves what is thrown, and is no object, to a retry: for whoever shared the run, too", async () => {
     const { promise, resolve } = Promise.withResolvers<void>();
     let runs = 0;
@@ -606,6 +650,39 @@ describe("an operation", () => {
     for (const _ of [1, 2]) assert.equal(await typeOf(await handle(request())), "outcome-unknown");
     assert.equal((await handle(request())).status, 201);
     assert.deepEqual(asked, ["no answer"]);
+  });
+
+  it("does not say that nothing happened where the effect's signal had aborted: the error may be about that alone", async () => {
+    const clock = new VirtualClock();
+    const store = new MemoryStore({ clock });
+    const asked: unknown[] = [];
+    let runs = 0;
+    const handle = operationHandler({
+      ...good(),
+      idempotency: new Idempotency({ store, runtime: clock, deadlineMs: 60_000 }),
+      operation: pay(
+        async (_input, { signal }) => {
+          runs += 1;
+          if (runs > 1) return "paid";
+          // The lease cannot be renewed any more.
+          store.inject("away", { on: "replace", times: Infinity });
+          await new Promise((resolve) => signal.addEventListener("abort", resolve));
+          throw new Error("the request to the processor was aborted");
+        },
+        { leaseMs: 5_000, onError: () => "retry" },
+      ),
+      failure(error) {
+        asked.push(error);
+        return new Response("nothing was paid: use another key", { status: 422 });
+      },
+    });
+    const answering = handle(request());
+    await until(() => runs === 1);
+    await clock.advance(70_000);
+    assert.equal(await typeOf(await answering), "outcome-unknown");
+    assert.deepEqual(asked, []);
+    store.heal();
+    assert.equal((await handle(request())).status, 201);
   });
 
   it("lets `failure` say that nothing happened, without calling that a replay", async () => {

@@ -1,13 +1,13 @@
 #!/usr/bin/env node
 import { readFileSync } from "node:fs";
 
-import { days, IdempotencyError, StoreError } from "@firstwrite/core";
+import { days, IdempotencyError, InvalidArgumentError, StoreError } from "@firstwrite/core";
 import { Command, InvalidArgumentError as InvalidOption, Option } from "commander";
 
 import type { Deployment } from "./create-payout.ts";
 import { demo } from "./demo.ts";
 import { LedgerUnavailableError } from "./ledger/payout-ledger.ts";
-import { parseMerchants } from "./merchants.ts";
+import { parseMerchants, type Merchants } from "./merchants.ts";
 import { openPlaces } from "./places.ts";
 import { reconcile } from "./reconcile.ts";
 import { checkNumbers, startPayoutServer } from "./server.ts";
@@ -73,8 +73,8 @@ withPlaces(program.command("serve"))
 
 withPlaces(program.command("reconcile"))
   .description("bring together unresolved operations and the ledger; may run beside the service")
-  .option("--since-days <n>", "look at payouts of the last days", number, 7)
-  .option("--by <name>", "who is told in the records' history", "payouts reconcile")
+  .addOption(option("--since-days <n>", "look at payouts of the last days").argParser(number).default(7))
+  .addOption(option("--by <name>", "who is told in the records' history").default("payouts reconcile"))
   .action((options: PlaceArguments & { sinceDays: number; by: string }) => end(runReconcile(options)));
 
 program
@@ -104,7 +104,7 @@ function option(flags: string, description: string): Option {
 }
 
 async function runServer(options: ServeArguments): Promise<void> {
-  const merchants = parseMerchants(readFileSync(options.merchants, "utf8"));
+  const merchants = readMerchants(options.merchants);
   const { clientRetryDays, brokerDelayDays, auditDays, ttlDays, leaseMs } = options;
   const deployment: Deployment = {
     clientRetryMs: days(clientRetryDays),
@@ -129,6 +129,17 @@ async function runServer(options: ServeArguments): Promise<void> {
   } finally {
     await close();
   }
+}
+
+function readMerchants(file: string): Merchants {
+  let text: string;
+  try {
+    text = readFileSync(file, "utf8");
+  } catch (cause) {
+    const code = codeOf(cause) ?? "unknown";
+    throw new InvalidArgumentError(`the file that --merchants names cannot be read (${code})`, { cause });
+  }
+  return parseMerchants(text);
 }
 
 async function runReconcile({
@@ -179,7 +190,6 @@ function describe(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   if (IdempotencyError.is(error) || StoreError.is(error) || LedgerUnavailableError.is(error)) return error.message;
   const code = codeOf(error);
-  if (code === "ENOENT") return "there is no file of that name: --merchants names one";
   if (code !== undefined && CANNOT_LISTEN.has(code))
     return `cannot listen there (${code}): give another --port or --host`;
   return error.stack ?? error.message;
@@ -188,7 +198,7 @@ function describe(error: unknown): string {
 function isUsage(error: unknown): boolean {
   if (IdempotencyError.is(error) || StoreError.is(error)) return error.code === "INVALID_ARGUMENT";
   const code = codeOf(error);
-  return code === "ENOENT" || (code !== undefined && CANNOT_LISTEN.has(code));
+  return code !== undefined && CANNOT_LISTEN.has(code);
 }
 
 function codeOf(error: unknown): string | undefined {

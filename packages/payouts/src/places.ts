@@ -18,12 +18,17 @@ export interface Places {
 /**
  * Opens what two URLs name. Where both name one SQLite file a payout and its record are one transaction.
  *
- * @throws as `openStore`, and {@link InvalidArgumentError} for a file that cannot be opened, and for keys in memory.
+ * @throws as `openStore`, and {@link InvalidArgumentError} for a file that cannot be opened, and for keys or payouts in memory.
  */
 export async function openPlaces(storeUrl: string, ledgerUrl: string): Promise<Places> {
   if (storeUrl.startsWith("memory:")) {
     throw new InvalidArgumentError(
       "memory: forgets every key when its process ends: give sqlite:PATH, s3://…, gs://… or azblob://…",
+    );
+  }
+  if (/^sqlite:(?:\/\/)?:memory:$/.test(ledgerUrl)) {
+    throw new InvalidArgumentError(
+      "the ledger's URL names memory, which forgets every payout when its process ends: give sqlite:PATH or postgres://…",
     );
   }
   const file = sqliteFile(storeUrl);

@@ -142,7 +142,17 @@ describe("payouts", function () {
       /the URL begins with none of/,
     ],
     ["keys in memory", ["reconcile", "--store", "memory:", "--ledger", "sqlite:x"], /^memory: forgets every key/],
-    ["a file of merchants that is not there", ["serve", ...places, "--merchants", "none.json"], /there is no file/],
+    [
+      "a ledger in memory",
+      ["reconcile", "--store", "sqlite::memory:", "--ledger", "sqlite::memory:"],
+      /forgets every payout/,
+    ],
+    [
+      "a file of merchants that is not there",
+      ["serve", ...places, "--merchants", "none.json"],
+      /cannot be read \(ENOENT\)/,
+    ],
+    ["a folder of merchants", ["serve", ...places, "--merchants", "."], /--merchants .* cannot be read \(EISDIR\)/],
     ["a port that is none", ["serve", ...places, "--merchants", "x", "--port", "http"], /it must be a number/],
     ["an option that is unknown", ["serve", ...places, "--merchants", "x", "--marchents", "x"], /unknown option/],
   ];
@@ -184,8 +194,19 @@ describe("payouts", function () {
     assert.match(wrong.output, /PAYOUTS_PORT.*it must be a number/);
     const help = await run({ PAYOUTS_LEDGER: "postgres://u:sk_secret@host/db" }, "serve", "--help");
     assert.equal(help.code, 0);
-    assert.match(help.output, /PAYOUTS_CLIENT_RETRY_DAYS/);
     assert.ok(!help.output.includes("sk_secret"), help.output);
+    for (const [command, count] of [
+      ["serve", 13],
+      ["reconcile", 4],
+    ] as const) {
+      const { output } = await run({}, command, "--help");
+      const options = output.match(/^ {2}--[a-z-]+/gm) ?? [];
+      assert.equal(options.length, count, output);
+      for (const option of options) {
+        const name = option.trim().slice(2).replaceAll("-", "_").toUpperCase();
+        assert.ok(output.replaceAll(/\s+/g, " ").includes(`env: PAYOUTS_${name})`), `${name}: ${output}`);
+      }
+    }
   });
 
   const numbers: readonly [title: string, args: readonly string[], why: RegExp][] = [

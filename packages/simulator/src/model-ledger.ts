@@ -117,12 +117,13 @@ export function ledgerClient<Model extends { readonly ledger: LedgerState }>(
       service.request(
         `insert ${JSON.stringify(value)} for attempt ${attempt} of ${operationId}${settling === undefined ? "" : shown(settling)}`,
         ({ ledger }, database) => {
-          if (fenced) admit(ledger, operationId, attempt);
-          const there = rowOf(ledger, operationId);
-          if (unique && there !== undefined) throw new DuplicateRowError(there);
+          // First, so that nothing is changed where it is refused. Of an insert that is refused for another reason it is undone.
           if (settling !== undefined && !database.replace(settling.name, settling.expected, settling.bytes)) {
             throw new RecordMovedError();
           }
+          if (fenced) admit(ledger, operationId, attempt);
+          const there = rowOf(ledger, operationId);
+          if (unique && there !== undefined) throw new DuplicateRowError(there);
           ledger.rows.push({ operationId, attempt, value });
           return value;
         },

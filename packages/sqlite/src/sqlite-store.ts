@@ -31,7 +31,10 @@ export interface SqliteStoreOptions {
    * store's calls wait, as they do for another process's: what they wrote would be rolled back with it.
    */
   readonly database?: DatabaseSync;
-  /** How long a call waits for another process's write before it answers `contended`, in milliseconds. Default 5,000. */
+  /**
+   * How long a call waits for another process's write, or for the transaction of the caller's connection, before it answers
+   * `contended`, in milliseconds. Default 5,000.
+   */
   readonly busyTimeoutMs?: number;
 }
 
@@ -87,8 +90,8 @@ export class SqliteStore implements ConditionalStore {
       if (path !== undefined) makeFolder(dirname(path));
       const opened = given ?? new DatabaseSync(path ?? "", { timeout: 0 });
       if (given === undefined) database = opened;
-      const prepared = await whileBusy(busyTimeoutMs, undefined, () => prepare(opened));
-      if (prepared === busy) throw new StoreError("UNAVAILABLE", STORE, `${what} is locked by another process`);
+      const prepared = await whileBusy(busyTimeoutMs, undefined, () => (opened.isTransaction ? busy : prepare(opened)));
+      if (prepared === busy) throw lockedError(what);
       return new SqliteStore(opened, given === undefined, busyTimeoutMs);
     } catch (error) {
       database?.close();
@@ -209,17 +212,21 @@ export class SqliteStore implements ConditionalStore {
     } catch (error) {
       throw certainError(error) ?? new StoreError("UNAVAILABLE", STORE, "the file could not be read", { cause: error });
     }
-    throw new StoreError(
-      "UNAVAILABLE",
-      STORE,
-      "the file is locked by another process, or by the connection's own transaction",
-    );
+    throw lockedError("the file");
   }
 
   /** A transaction that its owner has open is not for others to write in, nor is what it has written for others to read. */
   #alone<Answer>(statement: () => Answer): () => Answer | typeof busy {
     return () => (this.#database.isTransaction ? busy : statement());
   }
+}
+
+function lockedError(what: string): StoreError {
+  return new StoreError(
+    "UNAVAILABLE",
+    STORE,
+    `${what} is locked by another process, or by the connection's own transaction`,
+  );
 }
 
 /** Not `recursive: true`, which below a folder that takes none, such as /proc, never returns. */

@@ -173,6 +173,19 @@ describe("SqliteStore", () => {
       database.close();
     });
 
+    it("is opened when its transaction is over, too: what was prepared in it would be rolled back with it", async () => {
+      const database = new DatabaseSync(join(folder, "own.db"), { timeout: 0 });
+      database.exec("PRAGMA journal_mode = WAL; BEGIN IMMEDIATE");
+      await assert.rejects(
+        SqliteStore.open({ database, busyTimeoutMs: 50 }),
+        (error) => StoreError.is(error) && error.code === "UNAVAILABLE" && /own transaction/.test(error.message),
+      );
+      const opening = SqliteStore.open({ database });
+      setTimeout(() => database.exec("ROLLBACK"), 20);
+      assert.equal((await (await opening).create("a", Buffer.from("one"))).kind, "written");
+      database.close();
+    });
+
     it("tells what was written, where the connection reads numbers as bigints and rows as arrays", async () => {
       await (await open()).close();
       const database = new DatabaseSync(path, { timeout: 0, readBigInts: true, returnArrays: true });

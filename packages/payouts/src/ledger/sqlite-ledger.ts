@@ -58,7 +58,7 @@ export class SqliteLedger implements PayoutLedger {
     let opened: DatabaseSync;
     try {
       mkdirSync(dirname(database), { recursive: true });
-      // Waiting is done by `#locked`: SQLite's own would hold up the event loop.
+      // Waiting is done by `#patiently`: SQLite's own would hold up the event loop.
       opened = new DatabaseSync(database, { timeout: 0 });
     } catch (cause) {
       throw new InvalidArgumentError("the ledger's file cannot be opened: give sqlite:PATH on a local disk", { cause });
