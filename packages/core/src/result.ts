@@ -136,8 +136,13 @@ export function noteExecution(error: unknown, facts: ExecutionFacts): void {
  */
 export function executionOf(error: unknown): ExecutionFacts | undefined {
   if (typeof error !== "object" || error === null) return undefined;
-  const facts: unknown = Reflect.get(error, executionSymbol);
-  return isFacts(facts) ? facts : undefined;
+  try {
+    const facts: unknown = Reflect.get(error, executionSymbol);
+    return isFacts(facts) ? facts : undefined;
+  } catch {
+    // As above: a proxy that lets nothing be read.
+    return undefined;
+  }
 }
 
 function isFacts(facts: unknown): facts is ExecutionFacts {

@@ -118,9 +118,9 @@ export function nodeExchange<Incoming>(
     method: request.method ?? "",
     target: request.url ?? "",
     header(name) {
-      // The first that is asked, of every request whose method the key counts for.
-      checkVersion(request);
       const value = request.headers[name];
+      // Before anything is begun. A request without a key may be passed on.
+      if (name === "idempotency-key" && value !== undefined) checkVersion(request);
       return Array.isArray(value) ? value.join(", ") : value;
     },
     gone: goneSignal(response),

@@ -65,7 +65,7 @@ export interface IdempotentOptions<Incoming> extends RouteOptions<Incoming>, OfO
   /** What is done while the store is away: answer 503, or run the handler with no protection at all. Default `"refuse"`. */
   readonly storeAway?: "refuse" | "run_unprotected";
   /** Is told what a handler or `reconcile` threw, what could not be recorded, and the store's failures. Default: `console.error`. */
-  readonly onHandlerError?: (error: unknown) => void;
+  readonly onError?: (error: unknown) => void;
 }
 
 /** {@link RouteOptions}, checked, and what both ways have besides. */
@@ -113,7 +113,7 @@ const NAMES: readonly (keyof IdempotentOptions<unknown>)[] = [
   "replayHeaders",
   "storeAway",
   "docs",
-  "onHandlerError",
+  "onError",
   "retention",
   "keyTime",
   "storeKey",
@@ -128,13 +128,7 @@ const MIB = 1_048_576;
 /** @throws {InvalidArgumentError} for options that are incomplete or contradict themselves, saying what to write. */
 export function checkOptions<Incoming>(options: IdempotentOptions<Incoming>): Settings<Incoming> {
   checkNames(options, NAMES, "an idempotent route");
-  const {
-    route,
-    recovery,
-    methods = ["POST", "PATCH"],
-    storeAway = "refuse",
-    onHandlerError = console.error,
-  } = options;
+  const { route, recovery, methods = ["POST", "PATCH"], storeAway = "refuse", onError = console.error } = options;
   const shared = checkRouteOptions(options);
   const { idempotency } = shared;
   if (typeof route !== "string" || !route.startsWith("/") || route.length > 180) {
@@ -145,7 +139,7 @@ export function checkOptions<Incoming>(options: IdempotentOptions<Incoming>): Se
   if (storeAway !== "refuse" && storeAway !== "run_unprotected") {
     throw new InvalidArgumentError('storeAway must be "refuse" (503) or "run_unprotected" (the handler may run twice)');
   }
-  if (typeof onHandlerError !== "function") throw new InvalidArgumentError("onHandlerError must be a function");
+  if (typeof onError !== "function") throw new InvalidArgumentError("onError must be a function");
   return {
     ...shared,
     route,
@@ -159,7 +153,7 @@ export function checkOptions<Incoming>(options: IdempotentOptions<Incoming>): Se
     answerBytesMax: answerBytesMax(options.answerBytesMax, idempotency.store.traits.recordBytesMax),
     isReplayed: headerFilter(options.replayHeaders),
     storeAway,
-    onError: onHandlerError,
+    onError,
     operation: ofOperation(options),
   };
 }

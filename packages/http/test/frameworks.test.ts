@@ -43,7 +43,7 @@ const options = (): Omit<IdempotentOptions<unknown>, "principal"> & { principal:
   recovery: "hold",
   recoverAfterMs: 0,
   answerBytesMax: 100_000,
-  onHandlerError: (error) => told.push(error),
+  onError: (error) => told.push(error),
 });
 
 async function onServer(server: Promise<TestServer>): Promise<string> {
@@ -311,7 +311,7 @@ describe("node:http", () => {
       idempotentListener(
         {
           ...options(),
-          onHandlerError() {
+          onError() {
             throw new Error("the log is full");
           },
         },

@@ -58,7 +58,7 @@ describe("HTTP/2", () => {
   it("is refused by what stands on node:http, before anything is begun", async () => {
     const told: unknown[] = [];
     let runs = 0;
-    const listener = idempotentListener({ ...options(), onHandlerError: (error) => told.push(error) }, () => {
+    const listener = idempotentListener({ ...options(), onError: (error) => told.push(error) }, () => {
       runs += 1;
     });
     // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- what a program without types does

@@ -237,7 +237,7 @@ function optionsFor<Incoming>(
   const { principal = (header) => header("x-account") ?? "a1", recovery = "rerun", ...others } = options;
   return {
     route: ROUTE,
-    onHandlerError: () => {},
+    onError: () => {},
     ...others,
     principal: (incoming) => principal(headers(incoming)),
     recovery:

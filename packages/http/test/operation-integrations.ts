@@ -155,7 +155,7 @@ export const operationIntegrations: readonly Integration[] = Object.entries(rout
       idempotency,
       operation: operationOf(options, handler),
       answer,
-      onError: options.onHandlerError ?? ((): void => {}),
+      onError: options.onError ?? ((): void => {}),
       key: keyOptions,
       ...(principal && { principal }),
       ...(methods && { methods }),

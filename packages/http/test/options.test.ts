@@ -49,7 +49,7 @@ describe("the options of an idempotent route", () => {
     [{ replayHeaders: "x-a" }, /list of header names/],
     [{ storeAway: "run" }, /run_unprotected/],
     [{ docs: "docs/keys" }, /docs must be the URL/],
-    [{ onHandlerError: "log" }, /onHandlerError/],
+    [{ onError: "log" }, /onError/],
     [{ readFirst: 1 }, /readFirst must be/],
     [{ retention: { ttlMs: 5 } }, /ttlMs/],
     [{ leaseMs: 1 }, /leaseMs/],
@@ -162,7 +162,7 @@ describe("the options of an idempotent route", () => {
         ...good(),
         recovery: "rerun",
         recoverAfterMs: 0,
-        onHandlerError: () => {},
+        onError: () => {},
         record(answer) {
           seen.push(answer);
           return fate;
@@ -213,7 +213,7 @@ describe("the options of an idempotent route", () => {
         record: () => "recover",
         recoverAfterMs: 0,
         answerBytesMax: 10,
-        onHandlerError: (error) => told.push(error),
+        onError: (error) => told.push(error),
         recovery: {
           // @ts-expect-error -- for callers without types
           reconcile() {

@@ -1,9 +1,7 @@
-import { mkdirSync } from "node:fs";
-import { dirname } from "node:path";
-import { DatabaseSync } from "node:sqlite";
+import type { DatabaseSync } from "node:sqlite";
 
 import { InvalidArgumentError } from "@firstwrite/core";
-import { SqliteStore } from "@firstwrite/sqlite";
+import { openDatabase, SqliteStore } from "@firstwrite/sqlite";
 
 import { SqliteLedger } from "./ledger/sqlite-ledger.ts";
 import type { AtPoint, LedgerTimer } from "./ledger/payout-ledger.ts";
@@ -24,8 +22,7 @@ export interface OneDatabase {
 export async function openOneDatabase(path: string): Promise<OneDatabase> {
   let database: DatabaseSync;
   try {
-    mkdirSync(dirname(path), { recursive: true });
-    database = new DatabaseSync(path, { timeout: 0 });
+    database = openDatabase(path);
   } catch (cause) {
     throw new InvalidArgumentError("the file of keys and ledger cannot be opened: give a path on a local disk", {
       cause,

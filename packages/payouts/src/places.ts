@@ -1,6 +1,7 @@
 import { resolve } from "node:path";
 
 import { InvalidArgumentError, type ConditionalStore } from "@firstwrite/core";
+import { sqlitePath } from "@firstwrite/sqlite";
 import { openStore } from "@firstwrite/stores";
 
 import { openLedger } from "./ledger/open-ledger.ts";
@@ -26,7 +27,7 @@ export async function openPlaces(storeUrl: string, ledgerUrl: string): Promise<P
       "memory: forgets every key when its process ends: give sqlite:PATH, s3://…, gs://… or azblob://…",
     );
   }
-  if (/^sqlite:(?:\/\/)?:memory:$/.test(ledgerUrl)) {
+  if (sqlitePath(ledgerUrl) === ":memory:") {
     throw new InvalidArgumentError(
       "the ledger's URL names memory, which forgets every payout when its process ends: give sqlite:PATH or postgres://…",
     );
@@ -47,6 +48,6 @@ export async function openPlaces(storeUrl: string, ledgerUrl: string): Promise<P
 }
 
 function sqliteFile(url: string): string | undefined {
-  const path = /^sqlite:(?:\/\/)?(?<path>[^?]+)$/.exec(url)?.groups?.["path"];
+  const path = sqlitePath(url);
   return path === undefined ? undefined : resolve(path);
 }

@@ -123,11 +123,11 @@ export interface ServiceClient<Model> {
   ): Promise<Answer>;
 }
 
-/** A database that the service shares with the store: what one request does there is one transaction. */
+/** A database that the service shares with the store. */
 export interface SharedDatabase {
   /**
-   * As the store's `replace`, done with the rest of the request when it is answered, and not at all when `apply` throws. False:
-   * the record is at another version. Once in a request.
+   * As the store's `replace`: done with the rest of the request when `apply` returns, and not at all when it throws, which is to undo what
+   * it changed of the model. False: the record is at another version. Once in a request.
    */
   replace(name: string, expected: Version, bytes: Uint8Array): boolean;
 }

@@ -1,1 +1,2 @@
 export { SqliteStore, type SqliteStoreOptions } from "./sqlite-store.ts";
+export { openDatabase, sqlitePath } from "./open-database.ts";

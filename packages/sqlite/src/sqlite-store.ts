@@ -1,7 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { existsSync, mkdirSync } from "node:fs";
-import { dirname } from "node:path";
-import { DatabaseSync, type StatementSync } from "node:sqlite";
+import type { DatabaseSync, StatementSync } from "node:sqlite";
 import { setImmediate } from "node:timers/promises";
 
 import {
@@ -20,6 +18,7 @@ import {
   type WriteOutcome,
 } from "@firstwrite/core";
 
+import { openDatabase } from "./open-database.ts";
 import { busy, whileBusy } from "./while-busy.ts";
 import { certainError } from "./sqlite-error.ts";
 
@@ -87,8 +86,7 @@ export class SqliteStore implements ConditionalStore {
     const what = path ?? "the database";
     let database: DatabaseSync | undefined;
     try {
-      if (path !== undefined) makeFolder(dirname(path));
-      const opened = given ?? new DatabaseSync(path ?? "", { timeout: 0 });
+      const opened = given ?? openDatabase(path ?? "");
       if (given === undefined) database = opened;
       const prepared = await whileBusy(busyTimeoutMs, undefined, () => (opened.isTransaction ? busy : prepare(opened)));
       if (prepared === busy) throw lockedError(what);
@@ -227,18 +225,6 @@ function lockedError(what: string): StoreError {
     STORE,
     `${what} is locked by another process, or by the connection's own transaction`,
   );
-}
-
-/** Not `recursive: true`, which below a folder that takes none, such as /proc, never returns. */
-function makeFolder(folder: string): void {
-  if (existsSync(folder)) return;
-  makeFolder(dirname(folder));
-  try {
-    mkdirSync(folder);
-  } catch (error) {
-    // Another process may have made it meanwhile.
-    if (!existsSync(folder)) throw error;
-  }
 }
 
 /** What a lock or a failed sync makes of a write's outcome, or of a remove's. */

@@ -1,5 +1,6 @@
 import { StoreError, type ConditionalStore } from "@firstwrite/core";
 
+import { sqlitePath } from "./open-database.ts";
 import { SqliteStore } from "./sqlite-store.ts";
 
 /**
@@ -8,7 +9,6 @@ import { SqliteStore } from "./sqlite-store.ts";
  * @throws {StoreError} as `SqliteStore.open`.
  */
 export async function openUrl(url: string): Promise<ConditionalStore> {
-  const path = url.slice("sqlite:".length).replace(/^\/\//, "");
-  if (path.includes("?")) throw new StoreError("INVALID_ARGUMENT", "sqlite", "a sqlite: URL takes no options after ?");
-  return SqliteStore.open({ path });
+  if (url.includes("?")) throw new StoreError("INVALID_ARGUMENT", "sqlite", "a sqlite: URL takes no options after ?");
+  return SqliteStore.open({ path: sqlitePath(url) ?? "" });
 }

@@ -1,4 +1,5 @@
 import { InvalidArgumentError } from "@firstwrite/core";
+import { sqlitePath } from "@firstwrite/sqlite";
 
 import type { AtPoint, LedgerTimer, PayoutLedger } from "./payout-ledger.ts";
 import { SqliteLedger } from "./sqlite-ledger.ts";
@@ -12,7 +13,7 @@ export async function openLedger(
   url: string,
   { onTime = () => {}, atPoint = () => {} }: { readonly onTime?: LedgerTimer; readonly atPoint?: AtPoint } = {},
 ): Promise<PayoutLedger> {
-  const path = /^sqlite:(?:\/\/)?(?<path>.+)$/.exec(url)?.groups?.["path"];
+  const path = sqlitePath(url);
   if (path !== undefined) return SqliteLedger.open({ database: path, onTime, atPoint });
   if (/^postgres(ql)?:/.test(url)) {
     const { PostgresLedger } = await import("./postgres-ledger.ts");

@@ -1,10 +1,8 @@
-import { mkdirSync } from "node:fs";
-import { dirname } from "node:path";
-import { DatabaseSync, type StatementSync } from "node:sqlite";
+import type { DatabaseSync, StatementSync } from "node:sqlite";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { InvalidArgumentError } from "@firstwrite/core";
-import type { SqliteStore } from "@firstwrite/sqlite";
+import { openDatabase, type SqliteStore } from "@firstwrite/sqlite";
 
 import type { Currency } from "../money.ts";
 import * as book from "./book.ts";
@@ -57,9 +55,7 @@ export class SqliteLedger implements PayoutLedger {
     }
     let opened: DatabaseSync;
     try {
-      mkdirSync(dirname(database), { recursive: true });
-      // Waiting is done by `#patiently`: SQLite's own would hold up the event loop.
-      opened = new DatabaseSync(database, { timeout: 0 });
+      opened = openDatabase(database);
     } catch (cause) {
       throw new InvalidArgumentError("the ledger's file cannot be opened: give sqlite:PATH on a local disk", { cause });
     }
