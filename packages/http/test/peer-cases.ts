@@ -26,6 +26,30 @@ async function passing<Result>(bench: Bench, ms: number, answer: Promise<Result>
   return ends;
 }
 
+/** A process of its own that dies in the middle of its handler, after `effect`, while its client hangs up. */
+async function diesInHandler(
+  bench: Bench,
+  options: Parameters<Bench["serve"]>[1] = {},
+  effect: (context: IdempotencyContext) => unknown = () => {},
+): Promise<{ readonly send: Awaited<ReturnType<Bench["serve"]>>; readonly cut: CutStore }> {
+  const cut = new CutStore(bench.store);
+  const idempotency = new Idempotency({ store: cut, ...(bench.clock && { runtime: bench.clock }) });
+  const send = await bench.serve(
+    (_request, context) => {
+      effect(context);
+      cut.isCut = true;
+      return new Promise(() => {});
+    },
+    { idempotency, ...options },
+  );
+  const gone = new AbortController();
+  const first = send({ signal: gone.signal });
+  await until(() => bench.runs === 1);
+  gone.abort();
+  await assert.rejects(first);
+  return { send, cut };
+}
+
 export const peers: readonly Case[] = [
   {
     id: "P1",
@@ -470,25 +494,11 @@ export const peers: readonly Case[] = [
     async run(make) {
       const bench = make({ virtual: true });
       const ledger = new Map<string, string>();
-      const cut = new CutStore(bench.store);
       const reconcile = async ({ operationId }: IdempotencyContext): Promise<Response | "absent"> => {
         const row = ledger.get(operationId);
         return row === undefined ? "absent" : Response.json({ row }, { status: 201 });
       };
-      const idempotency = new Idempotency({ store: cut, ...(bench.clock && { runtime: bench.clock }) });
-      const dying = await bench.serve(
-        async (_request, { operationId }) => {
-          ledger.set(operationId, "paid");
-          cut.isCut = true;
-          return new Promise(() => {});
-        },
-        { idempotency, recovery: { reconcile } },
-      );
-      const gone = new AbortController();
-      const first = dying({ signal: gone.signal });
-      await until(() => bench.runs === 1);
-      gone.abort();
-      await assert.rejects(first);
+      await diesInHandler(bench, { recovery: { reconcile } }, ({ operationId }) => ledger.set(operationId, "paid"));
 
       const next = await bench.serve(bench.payout, { recovery: { reconcile } });
       assert.equal((await next()).status, 409);
@@ -504,20 +514,7 @@ export const peers: readonly Case[] = [
     title: "a crash before the effect: the key is stuck",
     async run(make) {
       const bench = make({ virtual: true });
-      const cut = new CutStore(bench.store);
-      const idempotency = new Idempotency({ store: cut, ...(bench.clock && { runtime: bench.clock }) });
-      const dying = await bench.serve(
-        () => {
-          cut.isCut = true;
-          return new Promise(() => {});
-        },
-        { idempotency },
-      );
-      const gone = new AbortController();
-      const first = dying({ signal: gone.signal });
-      await until(() => bench.runs === 1);
-      gone.abort();
-      await assert.rejects(first);
+      await diesInHandler(bench);
       const attempts: number[] = [];
       const next = await bench.serve(
         (request, context) => {
@@ -537,20 +534,7 @@ export const peers: readonly Case[] = [
     notOfOperations: "its value is its own: a test of its own settles one",
     async run(make) {
       const bench = make({ virtual: true });
-      const cut = new CutStore(bench.store);
-      const idempotency = new Idempotency({ store: cut, ...(bench.clock && { runtime: bench.clock }) });
-      const dying = await bench.serve(
-        () => {
-          cut.isCut = true;
-          return new Promise(() => {});
-        },
-        { idempotency, recovery: "hold" },
-      );
-      const gone = new AbortController();
-      const first = dying({ signal: gone.signal });
-      await until(() => bench.runs === 1);
-      gone.abort();
-      await assert.rejects(first);
+      await diesInHandler(bench, { recovery: "hold" });
       await bench.clock?.advance(60_001);
       const next = await bench.serve(bench.payout, { recovery: "hold" });
       let operationId = "";
@@ -714,20 +698,7 @@ export const peers: readonly Case[] = [
       // A refusal that is kept for the key, and one that gives the key back.
       for (const status of [402, 422]) {
         const bench = make({ virtual: true });
-        const cut = new CutStore(bench.store);
-        const idempotency = new Idempotency({ store: cut, ...(bench.clock && { runtime: bench.clock }) });
-        const dying = await bench.serve(
-          () => {
-            cut.isCut = true;
-            return new Promise(() => {});
-          },
-          { idempotency },
-        );
-        const gone = new AbortController();
-        const first = dying({ signal: gone.signal });
-        await until(() => bench.runs === 1);
-        gone.abort();
-        await assert.rejects(first);
+        await diesInHandler(bench);
         await bench.clock?.advance(60_001);
         const next = await bench.serve(() => ({ status: bench.runs === 2 ? status : 201, body: `${bench.runs}` }), {
           recovery: "rerun",
@@ -827,20 +798,7 @@ export const peers: readonly Case[] = [
     title: "a process that lost its operation to another says 409 as long as its own handler hangs",
     async run(make) {
       const bench = make({ virtual: true });
-      const cut = new CutStore(bench.store);
-      const idempotency = new Idempotency({ store: cut, ...(bench.clock && { runtime: bench.clock }) });
-      const stuck = await bench.serve(
-        () => {
-          cut.isCut = true;
-          return new Promise(() => {});
-        },
-        { idempotency },
-      );
-      const gone = new AbortController();
-      const first = stuck({ signal: gone.signal });
-      await until(() => bench.runs === 1);
-      gone.abort();
-      await assert.rejects(first);
+      const { send: stuck, cut } = await diesInHandler(bench);
       await bench.clock?.advance(60_001);
       const other = await bench.serve();
       const done = await other();

@@ -170,14 +170,10 @@ describe("payouts", function () {
     await once(other, "listening");
     const address = other.address();
     assert.ok(typeof address === "object" && address !== null);
-    const folder = await mkdtemp(join(tmpdir(), "firstwrite-payouts-"));
-    const file = join(folder, "merchants.json");
-    await writeFile(file, JSON.stringify([{ id: "acme", apiKeySha256: sha256Hex(API_KEY) }]));
-    const url = `sqlite:${join(folder, "payouts.db")}`;
-    const line = ["serve", "--store", url, "--ledger", url, "--merchants", file, "--port", String(address.port)];
+    await using folder = await Folder.make();
+    const line = ["serve", ...folder.places, "--merchants", folder.merchants, "--port", String(address.port)];
     const { code, output } = await run({}, ...line);
     other.close();
-    await rm(folder, { recursive: true });
     assert.equal(code, 2, output);
     assert.match(output, /^cannot listen there \(EADDRINUSE\): give another --port or --host$/m);
     assert.ok(!/\n\s+at /.test(output), output);
